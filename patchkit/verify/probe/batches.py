@@ -1,0 +1,102 @@
+"""``ForwardBatch`` objects as the scheduler would make them, without a scheduler."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from patchkit.verify.probe.runtime import Pools, known
+
+Tokens = list[list[int]]
+
+
+class DraftInput:
+    """What the draft reads from ``spec_info``: ``hidden_states`` [tokens, k*hidden]."""
+
+    def __init__(self, hidden_states: torch.Tensor) -> None:
+        self.hidden_states = hidden_states
+        self.topk_p = None
+
+    def is_draft_input(self) -> bool:
+        return True
+
+    def is_verify_input(self) -> bool:
+        return False
+
+
+def extend_batch(pools: Pools, prompts: Tokens, spec_info: Any = None) -> Any:
+    """Prefill of ``prompts`` into an empty cache, slots 1, 2, … in order.
+
+    All hidden states are kept (``CaptureHiddenMode.FULL``), as EAGLE's prefill asks.
+    """
+    from sglang.srt.model_executor.forward_batch_info import ForwardMode
+
+    lengths = [len(prompt) for prompt in prompts]
+    starts = [sum(lengths[:index]) for index in range(len(lengths))]
+    slots = torch.arange(1, sum(lengths) + 1)
+    for row, (start, length) in enumerate(zip(starts, lengths)):
+        taken = slots[start : start + length]
+        pools.requests.req_to_token[row, :length] = taken.int()
+    return _batch(
+        pools,
+        forward_mode=ForwardMode.EXTEND,
+        input_ids=torch.tensor([token for prompt in prompts for token in prompt]),
+        positions=torch.cat([torch.arange(length) for length in lengths]),
+        seq_lens=lengths,
+        out_cache_loc=slots,
+        spec_info=spec_info,
+        num_token_non_padded_cpu=sum(lengths),
+        extend_num_tokens=sum(lengths),
+        extend_seq_lens=torch.tensor(lengths),
+        extend_prefix_lens=torch.zeros(len(lengths), dtype=torch.int64),
+        extend_start_loc=torch.tensor(starts),
+        extend_seq_lens_cpu=lengths,
+        extend_prefix_lens_cpu=[0] * len(lengths),
+        extend_logprob_start_lens_cpu=[0] * len(lengths),
+    )
+
+
+def decode_batch(
+    pools: Pools, lengths: list[int], tokens: list[int], spec_info: Any = None
+) -> Any:
+    """One token each for requests that hold ``lengths`` tokens, from ``extend``."""
+    from sglang.srt.model_executor.forward_batch_info import ForwardMode
+
+    first = sum(lengths) + 1
+    slots = torch.arange(first, first + len(tokens))
+    for row, length in enumerate(lengths):
+        pools.requests.req_to_token[row, length] = int(slots[row])
+    return _batch(
+        pools,
+        forward_mode=ForwardMode.DECODE,
+        input_ids=torch.tensor(tokens),
+        positions=torch.tensor(lengths),
+        seq_lens=[length + 1 for length in lengths],
+        out_cache_loc=slots,
+        spec_info=spec_info,
+        num_token_non_padded_cpu=len(tokens),
+    )
+
+
+def _batch(pools: Pools, *, seq_lens: list[int], **fields: Any) -> Any:
+    from sglang.srt.model_executor.forward_batch_info import (
+        CaptureHiddenMode,
+        ForwardBatch,
+    )
+
+    return known(
+        ForwardBatch,
+        batch_size=len(seq_lens),
+        req_pool_indices=torch.arange(len(seq_lens)),
+        seq_lens=torch.tensor(seq_lens),
+        seq_lens_cpu=torch.tensor(seq_lens),
+        seq_lens_sum=sum(seq_lens),
+        return_logprob=False,
+        capture_hidden_mode=CaptureHiddenMode.FULL,
+        # Up to 0.5.22 the batch carries these; later the forward context does.
+        req_to_token_pool=pools.requests,
+        token_to_kv_pool=pools.kv,
+        attn_backend=pools.backend,
+        **fields,
+    )

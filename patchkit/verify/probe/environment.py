@@ -1,0 +1,119 @@
+"""The process before sglang is imported: variables, logging, where sglang is found."""
+
+from __future__ import annotations
+
+import gc
+import importlib.abc
+import importlib.machinery
+import logging
+import os
+import sys
+import types
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from patchkit.verify.probe.ledger import Ledger
+
+VARIABLES = {
+    "SGLANG_USE_CPU_ENGINE": "1",
+    "CUDA_VISIBLE_DEVICES": "",
+    "TORCHDYNAMO_DISABLE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "HF_HUB_OFFLINE": "1",
+}
+
+
+def prepare() -> None:
+    """Set what torch and sglang read when they are imported."""
+    for name, value in VARIABLES.items():
+        os.environ.setdefault(name, value)
+    # Half a million objects are made by imports and none is garbage: collecting
+    # among them costs a tenth of the whole run.
+    gc.disable()
+    logging.basicConfig(
+        level=logging.INFO, format="[%(asctime)s] %(message)s", stream=sys.stderr
+    )
+    for chatty in ("httpx", "httpcore", "urllib3", "filelock", "asyncio"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+
+
+def bytecode_cache() -> Path:
+    """Where compiled sglang modules go, so that the target is never written to."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "patchkit" / "pycache"
+
+
+class TargetLoader(importlib.machinery.SourceFileLoader):
+    """Loads a target's source and keeps its bytecode outside the target.
+
+    Bytecode lying in the target is not read either: what is probed is the source.
+    """
+
+    def get_code(self, fullname: str) -> types.CodeType | None:
+        # The prefix must not last: torch's bytecode is beside its source.
+        before = sys.pycache_prefix
+        sys.pycache_prefix = str(bytecode_cache())
+        try:
+            return super().get_code(fullname)
+        finally:
+            sys.pycache_prefix = before
+
+
+class TargetFinder(importlib.abc.MetaPathFinder):
+    """Finds ``sglang`` in the target and nowhere else.
+
+    It stands first, in front of the finders of editable installs.
+    """
+
+    def __init__(self, parent: Path) -> None:
+        self.parent = str(parent)
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,
+        target: types.ModuleType | None = None,
+    ) -> importlib.machinery.ModuleSpec | None:
+        top, _, rest = fullname.partition(".")
+        if top != "sglang":
+            return None
+        where = path if rest else [self.parent]
+        spec = importlib.machinery.PathFinder.find_spec(fullname, where)
+        if spec is not None and type(spec.loader) is (
+            importlib.machinery.SourceFileLoader
+        ):
+            assert spec.origin is not None
+            spec.loader = TargetLoader(fullname, spec.origin)
+        return spec
+
+
+def find_sglang_in(parent: Path) -> None:
+    """Make ``import sglang`` take ``parent/sglang``, also in grandchildren."""
+    sys.path.insert(0, str(parent))  # and its version: importlib.metadata reads it
+    sys.meta_path.insert(0, TargetFinder(parent))
+
+
+def shim_libraries(ledger: Ledger) -> None:
+    """Bridge what changed in torch and transformers since a release was made."""
+    import torch
+
+    cpu: Any = torch._C._cpu  # type: ignore[attr-defined]
+    if not hasattr(cpu, "_is_amx_tile_supported"):  # read by SGLang up to 0.5.3
+        cpu._is_amx_tile_supported = lambda: False
+        ledger.shim("torch._C._cpu._is_amx_tile_supported: False")
+
+    from transformers.models.auto import configuration_auto
+
+    mapping: Any = configuration_auto.CONFIG_MAPPING
+    register = mapping.register
+
+    def register_again(key: Any, value: Any, exist_ok: bool = False) -> None:
+        # 0.5.12 to 0.5.20 register model types that transformers has since gained.
+        try:
+            register(key, value, exist_ok=exist_ok)
+        except ValueError:
+            ledger.shim(f"transformers: model type {key} registered again")
+            register(key, value, exist_ok=True)
+
+    mapping.register = register_again

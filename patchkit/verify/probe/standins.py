@@ -1,0 +1,126 @@
+"""Import-time stand-ins for compiled packages that can't be imported here.
+
+The finder is the last one python asks, so a package that is installed is used as it
+is. Only an import that nothing guards gets a stand-in: inside ``try: … except
+ImportError`` and for ``importlib.util.find_spec`` the package is missing, since
+SGLang then has an answer of its own, and a stand-in would hide it.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.abc
+import importlib.machinery
+import sys
+import types
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from patchkit.verify.probe.ledger import Ledger, is_machinery
+from patchkit.verify.probe.placeholders import Answer, answers, placeholder
+
+#: Compiled packages that some release from 0.4.6 to 0.5.23 imports unguarded.
+COMPILED = frozenset(
+    "cuda cutlass sgl_kernel torchvision triton tvm_ffi vllm xgrammar".split()
+)
+
+_GUARDS = frozenset({"ImportError", "ModuleNotFoundError", "Exception"})
+
+
+class StandInModule(types.ModuleType):
+    """A module whose every attribute exists; see ``placeholders``."""
+
+    __path__: list[str] = []
+
+    def __init__(self, name: str, ledger: Ledger, table: dict[str, Answer]) -> None:
+        super().__init__(name)
+        self.__version__ = "0.0.0+standin"
+        self.__dict__["_ledger"] = ledger
+        self.__dict__["_table"] = table
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name.endswith("__"):
+            raise AttributeError(name)
+        path = f"{self.__name__}.{name}"
+        answer = self.__dict__["_table"].get(path)
+        value = answer() if answer else placeholder(path, self.__dict__["_ledger"])
+        setattr(self, name, value)
+        return value
+
+
+class StandInFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Last resort of an import: a stand-in for ``COMPILED``, else nothing."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.table = answers(ledger)
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,
+        target: types.ModuleType | None = None,
+    ) -> importlib.machinery.ModuleSpec | None:
+        top, _, rest = fullname.partition(".")
+        if top not in COMPILED:
+            return None
+        # Below a stand-in everything exists; a real package's missing submodule
+        # stays missing.
+        if rest and not isinstance(sys.modules.get(top), StandInModule):
+            return None
+        if not rest and _is_guarded():
+            return None
+        return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
+        self.ledger.create(spec.name)
+        return StandInModule(spec.name, self.ledger, self.table)
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        pass
+
+
+def install(ledger: Ledger) -> None:
+    """Let stand-ins take part in every later import of this process."""
+    sys.meta_path.append(StandInFinder(ledger))
+
+
+def _is_guarded() -> bool:
+    """Whether whoever imports expects that the package may be missing."""
+    frame: Any = sys._getframe(2)
+    while frame is not None and is_machinery(frame.f_code.co_filename):
+        # importlib.util.find_spec only asks; its module is frozen from 3.11 on.
+        if frame.f_code.co_filename.endswith(("importlib/util.py", "importlib.util>")):
+            return True
+        frame = frame.f_back
+    if frame is None:
+        return False
+    return any(
+        first <= frame.f_lineno <= last
+        for first, last in _guarded_lines(frame.f_code.co_filename)
+    )
+
+
+@lru_cache(maxsize=None)
+def _guarded_lines(filename: str) -> tuple[tuple[int, int], ...]:
+    """Line ranges of ``filename`` inside a ``try`` that expects an ImportError."""
+    try:
+        tree = ast.parse(Path(filename).read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return ()
+    return tuple(_try_bodies(tree))
+
+
+def _try_bodies(tree: ast.Module) -> Iterator[tuple[int, int]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Try) and any(map(_catches_import, node.handlers)):
+            yield node.body[0].lineno, node.body[-1].end_lineno or node.body[-1].lineno
+
+
+def _catches_import(handler: ast.ExceptHandler) -> bool:
+    if handler.type is None:
+        return True
+    names = {node.id for node in ast.walk(handler.type) if isinstance(node, ast.Name)}
+    return bool(names & _GUARDS)

@@ -1,0 +1,370 @@
+"""Insert taps that log hidden states on their way from the target to the draft.
+
+With ``EAGLE3_DEBUG=1`` the patched server logs, at every forward, what EAGLE-3 hands
+from the target model to the draft: the captured aux states with their layer ids, their
+concatenation in the logits processor, and what the draft's ``fc`` received and
+returned, in particular whether ``fc`` was applied or silently skipped. Unset, nothing
+is computed and nothing changes.
+
+Only whole marked lines are added, so a revert is exact even next to edits of yours.
+The taps never change a tensor, never raise into the model, and do nothing while a CUDA
+graph is being captured.
+
+In releases without aux-hidden-state capture in ``deepseek_v2.py`` (before
+0.5.4.post2) the site ``deepseek_v2.aux`` is NOT_NEEDED. From 0.5.21 the residual lives
+in the forward batch, so ``deepseek_v2.layer`` is NOT_NEEDED there.
+"""
+
+from typing import Union
+
+import libcst as cst
+
+from patchkit.recipe import (
+    Ambiguous,
+    AnchorMissing,
+    BadOption,
+    Import,
+    Insertion,
+    Method,
+    NotNeeded,
+    Recipe,
+    code,
+    insert,
+    insert_first,
+    only,
+    statements,
+)
+
+GATE = ("patchkit_tap.ENABLED",)
+IMPORT = "from sglang.srt import patchkit_tap"
+
+Call = Union[cst.Call, None]
+
+
+class DebugLogging(Recipe):
+    version = 1
+    summary = "log the EAGLE-3 hidden states, gated by EAGLE3_DEBUG"
+    releases = "0.4.6 - 0.5.23, recognised by shape"
+    next_step = (
+        "restart the server, then run it with EAGLE3_DEBUG=1"
+        " (EAGLE3_DEBUG_DIR=path also writes JSON lines)"
+    )
+    uses_tap = True
+    options = {
+        "layers": (
+            "off",
+            "tap the residual stream in front of each layer: off, all, or a list"
+            " of layer indices such as 0,2,30,58",
+        ),
+    }
+    sites = {
+        "deepseek_v2.aux": "each captured aux state, with its layer index",
+        "deepseek_v2.layer": "the residual stream in front of a layer (-O layers=...)",
+        "logits_processor.concat": "the aux states concatenated, and the result",
+        "llama_eagle3.fc_in": "what the draft receives",
+        "llama_eagle3.fc_out": "what fc returns, and whether it was applied or skipped",
+    }
+    edits = {
+        "srt/models/deepseek_v2.py": (
+            Import("import", IMPORT),
+            Method("begin", "DeepseekV2ForCausalLM", "forward", "begin_target"),
+            Method("deepseek_v2.aux", "DeepseekV2ForCausalLM", "forward", "tap_aux"),
+            Method("deepseek_v2.layer", "DeepseekV2Model", "forward", "tap_layers"),
+        ),
+        "srt/layers/logits_processor.py": (
+            Import("import", IMPORT),
+            Method(
+                "logits_processor.concat",
+                "LogitsProcessor",
+                "_get_hidden_states_to_store forward",
+                "tap_concat",
+            ),
+        ),
+        "srt/models/llama_eagle3.py": (
+            Import("import", IMPORT),
+            Method("begin", "LlamaModel", "forward", "begin_draft"),
+            Method("llama_eagle3.fc", "LlamaModel", "forward", "tap_fc"),
+        ),
+    }
+
+    def check_options(self) -> None:
+        self.layers: tuple[int, ...] | None = ()
+        value = self.chosen["layers"].strip().lower()
+        if value in ("off", "none", ""):
+            return
+        if value == "all":
+            self.layers = None
+            return
+        try:
+            self.layers = tuple(sorted({int(one) for one in value.split(",")}))
+        except ValueError:
+            raise BadOption(
+                f"layers={self.chosen['layers']!r}: give off, all, or indices such as"
+                " 0,2,30,58"
+            ) from None
+        if self.layers[0] < 0:
+            raise BadOption(f"layers={value}: a layer index is not negative")
+
+    # -- deepseek_v2.py -----------------------------------------------------------
+
+    def begin_target(self, function: cst.FunctionDef) -> cst.FunctionDef:
+        return self._begin(function, "deepseek_v2")
+
+    def tap_aux(self, function: cst.FunctionDef) -> cst.FunctionDef:
+        """After ``hidden_states, aux_hidden_states = hidden_states``."""
+        unpacks = []
+        for statement in statements(function):
+            pair = _unpacked_pair(only(statement))
+            if pair is not None:
+                unpacks.append((statement, pair))
+        handed = _names_handed_to(function, "self.logits_processor")
+        unpacks = [(where, names) for where, names in unpacks if names[1] in handed]
+        if not unpacks:
+            if "capture_aux_hidden_states" not in code(function):
+                raise NotNeeded("this release captures no aux hidden states here")
+            raise AnchorMissing(
+                "no statement that unpacks (hidden_states, aux_hidden_states) and"
+                " whose second part reaches self.logits_processor",
+                like="hidden_states, aux_hidden_states = hidden_states",
+            )
+        if len(unpacks) > 1:
+            raise Ambiguous(f"{len(unpacks)} statements unpack the aux hidden states")
+        ((statement, (_, aux)),) = unpacks
+        return insert(
+            function,
+            Insertion(
+                statement,
+                after=self.gated(
+                    GATE,
+                    "patchkit_tap.tap_states",
+                    '"deepseek_v2.aux"',
+                    aux,
+                    "self.model",
+                ),
+            ),
+        )
+
+    def tap_layers(self, function: cst.FunctionDef) -> cst.FunctionDef:
+        """In front of ``hidden_states, residual = layer(...)`` in the layer loop."""
+        if self.layers == ():
+            raise NotNeeded("off unless asked for with -O layers=all or a list")
+        calls = []
+        for loop in statements(function):
+            if not isinstance(loop, cst.For) or not isinstance(loop.target, cst.Name):
+                continue
+            layer = _layer_name(loop)
+            if layer is None:
+                continue
+            for statement in statements(loop):
+                call = _assigned_call(only(statement))
+                if call is not None and code(call.func) == layer:
+                    calls.append((loop.target.value, statement, call))
+        if not calls:
+            raise AnchorMissing(
+                "no loop over self.layers that calls the layer",
+                like="hidden_states, residual = layer(",
+            )
+        if len(calls) > 1:
+            raise Ambiguous(f"{len(calls)} calls of a layer in loops over self.layers")
+        ((index, statement, call),) = calls
+        arguments = [
+            one.value.value for one in call.args if isinstance(one.value, cst.Name)
+        ]
+        targets = _target_names(only(statement))
+        stream = [name for name in targets if name in arguments]
+        if "residual" not in stream or len(stream) < 2:
+            raise NotNeeded(
+                "the layer loop of this release has no residual (it lives in the"
+                " forward batch), so the stream is out of reach here"
+            )
+        gate: tuple[str, ...] = GATE
+        if self.layers is not None:
+            gate = (f"{GATE[0]} and {index} in", *map(str, self.layers))
+        return insert(
+            function,
+            Insertion(
+                statement,
+                before=self.gated(
+                    gate,
+                    "patchkit_tap.tap_stream",
+                    '"deepseek_v2.layer"',
+                    stream[0],
+                    "residual",
+                    index,
+                ),
+            ),
+        )
+
+    # -- logits_processor.py ------------------------------------------------------
+
+    def tap_concat(self, function: cst.FunctionDef) -> cst.FunctionDef:
+        """Around each ``... = torch.cat(aux..., dim=-1)`` or its packed successor."""
+        parameters = {one.name.value for one in function.params.params}
+        if "hidden_states" not in parameters:
+            raise AnchorMissing("the method has no parameter hidden_states")
+        insertions = []
+        for statement in statements(function):
+            call = _assigned_call(only(statement))
+            targets = _target_names(only(statement))
+            if call is None or len(targets) != 1 or not _joins_last_axis(call):
+                continue
+            parts = call.args[0].value
+            if not isinstance(parts, cst.Name) or "aux" not in parts.value:
+                continue
+            insertions.append(
+                Insertion(
+                    statement,
+                    before=self.gated(
+                        GATE,
+                        "patchkit_tap.tap_parts",
+                        '"logits_processor.concat"',
+                        parts.value,
+                    ),
+                    after=self.gated(
+                        GATE,
+                        "patchkit_tap.tap_concat",
+                        '"logits_processor.concat"',
+                        targets[0],
+                        "hidden_states",
+                    ),
+                )
+            )
+        if not insertions:
+            raise AnchorMissing(
+                "nothing concatenates the aux hidden states along the last axis",
+                like="aux_hidden_states = torch.cat(aux_hidden_states, dim=-1)",
+            )
+        return insert(function, *insertions)
+
+    # -- llama_eagle3.py ----------------------------------------------------------
+
+    def begin_draft(self, function: cst.FunctionDef) -> cst.FunctionDef:
+        return self._begin(function, "llama_eagle3")
+
+    def tap_fc(self, function: cst.FunctionDef) -> cst.FunctionDef:
+        """Around ``if hidden_states.shape[-1] != embeds.shape[-1]: ... self.fc(...)``.
+
+        Right around the guard, so that a cast or a norm in front of it (forks have
+        them) is not taken for ``fc``.
+        """
+        guards = []
+        for statement in statements(function):
+            if isinstance(statement, cst.If) and ".shape[-1]" in code(statement.test):
+                for inner in statements(statement):
+                    call = _assigned_call(only(inner))
+                    if call is not None and code(call.func) == "self.fc":
+                        guards.append((statement, _target_names(only(inner))))
+        if not guards:
+            raise AnchorMissing(
+                "no width guard (an if on .shape[-1]) around self.fc(...)",
+                like="if hidden_states.shape[-1] != embeds.shape[-1]:",
+            )
+        if len(guards) > 1:
+            raise Ambiguous(f"self.fc is called in {len(guards)} guarded places")
+        ((guard, names),) = guards
+        if len(names) != 1 or f"{names[0]}.shape[-1]" not in code(guard.test):
+            raise Ambiguous("the width guard tests another tensor than fc returns")
+        return insert(
+            function,
+            Insertion(
+                guard,
+                before=self.gated(
+                    GATE,
+                    "patchkit_tap.tap_fc_in",
+                    '"llama_eagle3.fc_in"',
+                    names[0],
+                    "self.fc",
+                ),
+                after=self.gated(
+                    GATE,
+                    "patchkit_tap.tap_fc_out",
+                    '"llama_eagle3.fc_out"',
+                    names[0],
+                    "self.fc",
+                ),
+            ),
+        )
+
+    # -- shared -------------------------------------------------------------------
+
+    def _begin(self, function: cst.FunctionDef, model: str) -> cst.FunctionDef:
+        parameters = [one.name.value for one in function.params.params]
+        if "forward_batch" not in parameters:
+            raise AnchorMissing("forward has no parameter forward_batch")
+        return insert_first(
+            function,
+            self.gated(GATE, "patchkit_tap.begin", f'"{model}"', "forward_batch"),
+        )
+
+
+def _assigned_call(node: cst.CSTNode | None) -> Call:
+    """The call on the right of ``... = call(...)``."""
+    if isinstance(node, cst.Assign) and isinstance(node.value, cst.Call):
+        return node.value
+    return None
+
+
+def _target_names(node: cst.CSTNode | None) -> list[str]:
+    """The plain names on the left of an assignment, or nothing."""
+    if not isinstance(node, cst.Assign) or len(node.targets) != 1:
+        return []
+    target = node.targets[0].target
+    if isinstance(target, cst.Name):
+        return [target.value]
+    if isinstance(target, (cst.Tuple, cst.List)):
+        parts = [one.value for one in target.elements]
+        return [one.value for one in parts if isinstance(one, cst.Name)]
+    return []
+
+
+def _unpacked_pair(node: cst.CSTNode | None) -> tuple[str, str] | None:
+    """The two names of ``a, b = c``."""
+    if isinstance(node, cst.Assign) and isinstance(node.value, cst.Name):
+        names = _target_names(node)
+        if len(names) == 2:
+            return names[0], names[1]
+    return None
+
+
+def _names_handed_to(function: cst.FunctionDef, callee: str) -> set[str]:
+    """Names that appear as arguments of calls of ``callee`` inside ``function``."""
+    names: set[str] = set()
+
+    class Collect(cst.CSTVisitor):
+        def visit_Call(self, node: cst.Call) -> None:
+            if code(node.func) == callee:
+                names.update(
+                    one.value.value
+                    for one in node.args
+                    if isinstance(one.value, cst.Name)
+                )
+
+    function.visit(Collect())
+    return names
+
+
+def _layer_name(loop: cst.For) -> str | None:
+    """The name bound by ``layer = self.layers[i]`` inside ``for i in ...``."""
+    index = code(loop.target)
+    for statement in statements(loop):
+        node = only(statement)
+        if isinstance(node, cst.Assign) and code(node.value) == f"self.layers[{index}]":
+            names = _target_names(node)
+            if len(names) == 1:
+                return names[0]
+    return None
+
+
+def _joins_last_axis(call: cst.Call) -> bool:
+    """``torch.cat(x, dim=-1)``, or from 0.5.17 ``pack_aux_hidden_states(x)``."""
+    function = code(call.func)
+    if function.rpartition(".")[2] == "pack_aux_hidden_states":
+        return len(call.args) == 1
+    if function not in ("torch.cat", "torch.concat", "torch.concatenate"):
+        return False
+    axes = [
+        one
+        for one in call.args[1:]
+        if one.keyword is None or one.keyword.value in ("dim", "axis")
+    ]
+    return len(axes) == 1 and code(axes[0].value) == "-1"
