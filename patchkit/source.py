@@ -51,8 +51,12 @@ def marked_by(line: bytes) -> str | None:
     return found.group(1).decode() if found else None
 
 
-def has_marks(data: bytes) -> bool:
-    return b"patchkit:" in data and any(map(marked_by, physical_lines(data)))
+def mark_names(data: bytes) -> tuple[str, ...]:
+    """The recipes whose marks are in ``data``."""
+    if b"patchkit:" not in data:
+        return ()
+    names = {marked_by(line) for line in physical_lines(data)}
+    return tuple(sorted(name for name in names if name))
 
 
 def marked_lines(data: bytes) -> list[bytes]:

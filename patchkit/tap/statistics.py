@@ -6,13 +6,24 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import torch
 
 # Bounds the wide copies that a tap makes. Also below 2**24, so that a count of
 # non-finite elements in float32 is exact.
 CHUNK = 1 << 22
+
+# Named and not tried out: on CUDA, converting from a type without a conversion is a
+# device-side assert, which ends the process. Some names are missing in older torch.
+_CONVERTIBLE = frozenset(
+    getattr(torch, name)
+    for name in (
+        *("float64", "float32", "float16", "bfloat16"),
+        *("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"),
+        *("int64", "int32", "int16", "int8", "uint8", "bool"),
+    )
+    if hasattr(torch, name)
+)
 
 
 @dataclass(frozen=True)
@@ -78,17 +89,10 @@ def _parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
         yield from _parts(part)
 
 
-@lru_cache(maxsize=64)
 def _accumulator(dtype: torch.dtype, device: str) -> torch.dtype | None:
     """The type to compute in; None where ``dtype`` cannot be converted to it."""
-    if dtype.is_complex:
+    if dtype not in _CONVERTIBLE:
         return None
     # float64 is slow on many GPUs and absent on some, so only where the input needs it.
     double = device == "cpu" or dtype == torch.float64
-    wide = torch.float64 if double else torch.float32
-    try:
-        # Tried on a tensor of our own: an error of the model's tensor stays an error.
-        torch.empty(1, dtype=dtype, device=device).to(wide)
-    except (RuntimeError, TypeError):
-        return None
-    return wide
+    return torch.float64 if double else torch.float32

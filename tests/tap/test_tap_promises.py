@@ -84,6 +84,21 @@ def test_inference_mode(load, said):
     assert len(said.texts) == len(said.lines)
 
 
+def test_no_autograd_graph_is_built(load, monkeypatch):
+    tap = load()
+    enabled = []
+    monkeypatch.setattr(
+        parts_of(tap, "sites"),
+        "measure",
+        lambda tensor: enabled.append((torch.is_grad_enabled(), tensor.grad_fn)),
+    )
+    with torch.enable_grad():
+        leaf = torch.ones(2, 4, requires_grad=True)
+        tap.tap_stream("s", leaf, leaf, 0)
+        assert torch.is_grad_enabled()
+    assert enabled == [(False, None)]
+
+
 def test_parameters_and_autograd(load, said):
     tap = load()
     leaf = torch.ones(2, 4, requires_grad=True)

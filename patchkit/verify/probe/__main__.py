@@ -62,9 +62,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="the folder that contains sglang/",
     )
-    parser.add_argument(
-        "--dtype", choices=("float32", "bfloat16"), default="float32"
-    )
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument(
         "--json", type=Path, metavar="FILE", help="write the whole report to FILE"
     )

@@ -98,7 +98,7 @@ def shim_libraries(ledger: Ledger) -> None:
     """Bridge what changed in torch and transformers since a release was made."""
     import torch
 
-    cpu: Any = torch._C._cpu  # type: ignore[attr-defined]
+    cpu: Any = torch._C._cpu
     if not hasattr(cpu, "_is_amx_tile_supported"):  # read by SGLang up to 0.5.3
         cpu._is_amx_tile_supported = lambda: False
         ledger.shim("torch._C._cpu._is_amx_tile_supported: False")
@@ -113,7 +113,9 @@ def shim_libraries(ledger: Ledger) -> None:
         try:
             register(key, value, exist_ok=exist_ok)
         except ValueError:
-            ledger.shim(f"transformers: model type {key} registered again")
+            ledger.shim(
+                "transformers: model types that it has by now, registered again"
+            )
             register(key, value, exist_ok=True)
 
     mapping.register = register_again

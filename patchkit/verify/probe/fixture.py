@@ -15,7 +15,8 @@ from typing import Any
 NAME = "patchkit.fixtures"
 
 
-def _find() -> Any:
+def load_package() -> Any:
+    """The package, imported; ``weights`` in it needs torch."""
     try:
         return importlib.import_module(NAME)
     except ModuleNotFoundError as error:
@@ -29,7 +30,3 @@ def _find() -> Any:
     sys.modules[NAME] = module
     spec.loader.exec_module(module)
     return module
-
-
-fixtures: Any = _find()
-weights: Any = importlib.import_module(NAME + ".weights")

@@ -49,7 +49,7 @@ def load(model: Any, weights: Mapping[str, torch.Tensor]) -> list[str]:
         if parameter.is_floating_point() and bool(parameter.isnan().any())
     ]
     for module in model.modules():
-        method = getattr(module, "quant_method", None)
+        method: Any = getattr(module, "quant_method", None)
         if hasattr(method, "process_weights_after_loading"):
             method.process_weights_after_loading(module)
     return unwritten

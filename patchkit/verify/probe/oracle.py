@@ -39,9 +39,7 @@ class Oracle:
         """Keep the stream [tokens, hidden] in front of each layer, by its index."""
         for index, layer in enumerate(model.model.layers):
 
-            def keep(
-                module: Any, args: Any, kwargs: Any, index: int = index
-            ) -> None:
+            def keep(module: Any, args: Any, kwargs: Any, index: int = index) -> None:
                 self.streams[index] = _stream(*args, **kwargs)
 
             layer.input_layernorm.register_forward_pre_hook(keep, with_kwargs=True)

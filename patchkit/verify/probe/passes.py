@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gc
+import importlib
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from patchkit.verify.probe import models, runtime
 from patchkit.verify.probe.batches import DraftInput, decode_batch, extend_batch
-from patchkit.verify.probe.fixture import fixtures, weights
+from patchkit.verify.probe.fixture import load_package
 from patchkit.verify.probe.oracle import Oracle
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ class Passes:
         self.rank = runtime.Rank(rendezvous=rendezvous)
         self.oracle = Oracle()
         self.report["observations"] = self.oracle.observations
+        fixtures = load_package()
+        self.weights: Any = importlib.import_module(fixtures.__name__ + ".weights")
         self.target_fields = fixtures.load("target")
         self.draft_fields = fixtures.load("draft")
         self.prompts = fixtures.load("prompts")
@@ -79,10 +82,9 @@ class Passes:
         with self.probe.step("target"):
             config = models.target_config(self.target_fields)
             model = DeepseekV3ForCausalLM(config).eval()
-            tensors = weights.target_weights(self.target_fields, self.dtype)
+            tensors = self.weights.target_weights(self.target_fields, self.dtype)
             self._loaded("target", models.load(model, tensors))
-            if runtime.force_absorbed_attention(model):
-                self.probe.ledger.shim("deepseek_v2: extend goes through absorbed MLA")
+            runtime.force_absorbed_attention(model, self.probe.ledger)
             self.oracle.watch_target(model)
             return model, runtime.make_pools(config, self.dtype)
 
@@ -93,7 +95,7 @@ class Passes:
             config = models.draft_config(self.draft_fields)
             model = LlamaForCausalLMEagle3(config).eval()
             hidden = self.target_fields["hidden_size"]
-            tensors = weights.draft_weights(self.draft_fields, hidden, self.dtype)
+            tensors = self.weights.draft_weights(self.draft_fields, hidden, self.dtype)
             self._loaded("draft", models.load(model, tensors))
             self.oracle.watch_draft(model)
             return model, runtime.make_pools(config, self.dtype)

@@ -2,7 +2,7 @@
 
 A placeholder is a class because SGLang, at import time, inherits from such names,
 annotates with them, subscripts them and joins them with ``|``. What must *work* at
-import time is in ``answers``: decorators that keep the function and refuse to run
+import time is in ``_answers``: decorators that keep the function and refuse to run
 it, and integer helpers. Nothing here computes on a tensor.
 """
 
@@ -23,12 +23,12 @@ class Placeholder(type):
     def __getattr__(cls, name: str) -> Any:
         if _is_dunder(name):
             raise AttributeError(name)
-        return placeholder(cls._path + "." + name, cls._ledger)
+        return cls._shelf.attribute(cls._path + "." + name)
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         if "_path" not in cls.__dict__:  # a class of SGLang's own on top of ours
             return super().__call__(*args, **kwargs)
-        return cls._ledger.refuse(cls._path)
+        return cls._shelf.ledger.refuse(cls._path)
 
     def __getitem__(cls, item: Any) -> Any:
         return cls
@@ -40,11 +40,21 @@ class Placeholder(type):
         return object
 
 
-def placeholder(path: str, ledger: Ledger) -> Any:
-    """A class for the dotted name ``path`` that records and refuses calls."""
-    module, _, name = path.rpartition(".")
-    body = {"_path": path, "_ledger": ledger, "__module__": module}
-    return Placeholder(name, (), body)
+class Shelf:
+    """What each dotted name of a stand-in is: a working answer, else a placeholder."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.answers = _answers(self)
+
+    def attribute(self, path: str) -> Any:
+        answer = self.answers.get(path)
+        return answer() if answer else self.placeholder(path)
+
+    def placeholder(self, path: str) -> Any:
+        module, _, name = path.rpartition(".")
+        body = {"_path": path, "_shelf": self, "__module__": module}
+        return Placeholder(name, (), body)
 
 
 class Kernel:
@@ -70,8 +80,9 @@ class Kernel:
         return getattr(self.fn, name)
 
 
-def answers(ledger: Ledger) -> dict[str, Answer]:
+def _answers(shelf: Shelf) -> dict[str, Answer]:
     """Dotted name -> what its attribute is, made when first asked for."""
+    ledger = shelf.ledger
     kernel = type("Kernel", (Kernel,), {"ledger": ledger})
 
     def counted(path: str, function: Callable[..., Any]) -> Answer:
@@ -97,8 +108,8 @@ def answers(ledger: Ledger) -> dict[str, Answer]:
         "cutlass.cutlass_dsl.dsl_user_op": _decorator(_same),
     }
     table = {path: counted(path, function) for path, function in helpers.items()}
-    table["triton.JITFunction"] = table["triton.runtime.jit.JITFunction"] = (
-        lambda: kernel
+    table["triton.JITFunction"] = table["triton.runtime.jit.JITFunction"] = lambda: (
+        kernel
     )
     table["xgrammar.StructuralTag"] = _pydantic_model
     # Up to 0.5.7, on a platform without sgl_kernel, layernorm.py and activation.py
@@ -110,18 +121,18 @@ def answers(ledger: Ledger) -> dict[str, Answer]:
     ):
         for name in names:
             path = f"vllm.model_executor.layers.{module}.{name}"
-            table[path] = _handed_back(path, f"sglang.srt.layers.{module}", ledger)
+            table[path] = _handed_back(path, f"sglang.srt.layers.{module}", shelf)
     return table
 
 
-def _handed_back(path: str, module: str, ledger: Ledger) -> Answer:
+def _handed_back(path: str, module: str, shelf: Shelf) -> Answer:
     name = path.rpartition(".")[2]
 
     def own() -> Any:
         found = getattr(sys.modules.get(module), name, None)
         if found is None:
-            return placeholder(path, ledger)
-        ledger.used[path] += 1
+            return shelf.placeholder(path)
+        shelf.ledger.used[path] += 1
         return found
 
     return own

@@ -51,7 +51,7 @@ class Probe:
         try:
             with tempfile.TemporaryDirectory(prefix="patchkit-probe-") as folder:
                 self._steps(str(Path(folder, "rendezvous")))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 (SGLang may raise anything)
             self.report["failed_step"] = {
                 "step": self.ledger.phase,
                 "error": f"{type(error).__name__}: {error}",

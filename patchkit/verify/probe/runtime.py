@@ -14,10 +14,12 @@ import os
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import torch
+
+from patchkit.verify.probe.ledger import Ledger
 
 SLOTS = 64
 REQUESTS = 4
@@ -50,7 +52,7 @@ def known(function: Callable[..., Any], **arguments: Any) -> Any:
     return function(**{k: v for k, v in arguments.items() if k in parameters})
 
 
-def optional(module: str) -> ModuleType | None:
+def optional(module: str) -> Any:
     """Import ``module``, or None if this release has no such module."""
     try:
         return importlib.import_module(module)
@@ -189,22 +191,29 @@ def make_pools(config: Any, dtype: torch.dtype, tp_size: int = 1) -> Pools:
     return Pools(requests, kv, TorchNativeAttnBackend(runner))
 
 
-def force_absorbed_attention(model: Any) -> bool:
-    """Send every layer's attention through MLA absorption; say if it was needed.
+def force_absorbed_attention(model: Any, ledger: Ledger) -> None:
+    """Send every layer's attention through MLA absorption where it isn't already.
 
-    Releases with ``enable_deterministic_inference`` (0.5.5 on) do so by themselves.
-    Up to 0.5.3 the extend of an MLA model goes another way, which reads the latent
-    pool as if it held per-head keys; torch_native can't serve that.
+    torch_native can't serve the other ways: they read the latent pool as if it held
+    per-head keys. From 0.5.5 on deterministic inference chooses absorption by
+    itself; up to 0.5.3 nothing does for an extend.
     """
-    from sglang.srt.models import deepseek_v2
-    from sglang.srt.server_args import ServerArgs
-
-    if "enable_deterministic_inference" in inspect.signature(ServerArgs).parameters:
-        return False
-    method = deepseek_v2.AttnForwardMethod.MLA
     for layer in model.model.layers:
-        layer.self_attn.dispatch_attn_forward_method = lambda batch: method
-    return True
+        attention = layer.self_attn
+        attention.dispatch_attn_forward_method = _absorbed(
+            attention.dispatch_attn_forward_method, ledger
+        )
+
+
+def _absorbed(choose: Callable[[Any], Any], ledger: Ledger) -> Callable[[Any], Any]:
+    def dispatch(batch: Any) -> Any:
+        method = choose(batch)
+        if method.name.startswith("MLA"):
+            return method
+        ledger.shim(f"deepseek_v2: attention by MLA in place of {method.name}")
+        return type(method).MLA
+
+    return dispatch
 
 
 def forward(model: Any, batch: Any, backend: Any) -> Any:

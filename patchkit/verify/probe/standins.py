@@ -14,16 +14,25 @@ import importlib.machinery
 import sys
 import types
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from patchkit.verify.probe.ledger import Ledger, is_machinery
-from patchkit.verify.probe.placeholders import Answer, answers, placeholder
+from patchkit.verify.probe.placeholders import Shelf
 
 #: Compiled packages that some release from 0.4.6 to 0.5.23 imports unguarded.
 COMPILED = frozenset(
-    "cuda cutlass sgl_kernel torchvision triton tvm_ffi vllm xgrammar".split()
+    {
+        "cuda",
+        "cutlass",
+        "sgl_kernel",
+        "torchvision",
+        "triton",
+        "tvm_ffi",
+        "vllm",
+        "xgrammar",
+    }
 )
 
 _GUARDS = frozenset({"ImportError", "ModuleNotFoundError", "Exception"})
@@ -32,20 +41,16 @@ _GUARDS = frozenset({"ImportError", "ModuleNotFoundError", "Exception"})
 class StandInModule(types.ModuleType):
     """A module whose every attribute exists; see ``placeholders``."""
 
-    __path__: list[str] = []
-
-    def __init__(self, name: str, ledger: Ledger, table: dict[str, Answer]) -> None:
+    def __init__(self, name: str, shelf: Shelf) -> None:
         super().__init__(name)
+        self.__path__: list[str] = []
         self.__version__ = "0.0.0+standin"
-        self.__dict__["_ledger"] = ledger
-        self.__dict__["_table"] = table
+        self.__dict__["_shelf"] = shelf
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name.endswith("__"):
             raise AttributeError(name)
-        path = f"{self.__name__}.{name}"
-        answer = self.__dict__["_table"].get(path)
-        value = answer() if answer else placeholder(path, self.__dict__["_ledger"])
+        value = self.__dict__["_shelf"].attribute(f"{self.__name__}.{name}")
         setattr(self, name, value)
         return value
 
@@ -55,7 +60,7 @@ class StandInFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
-        self.table = answers(ledger)
+        self.shelf = Shelf(ledger)
 
     def find_spec(
         self,
@@ -76,7 +81,7 @@ class StandInFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
         self.ledger.create(spec.name)
-        return StandInModule(spec.name, self.ledger, self.table)
+        return StandInModule(spec.name, self.shelf)
 
     def exec_module(self, module: types.ModuleType) -> None:
         pass
@@ -103,7 +108,7 @@ def _is_guarded() -> bool:
     )
 
 
-@lru_cache(maxsize=None)
+@cache
 def _guarded_lines(filename: str) -> tuple[tuple[int, int], ...]:
     """Line ranges of ``filename`` inside a ``try`` that expects an ImportError."""
     try:

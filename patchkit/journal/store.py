@@ -1,0 +1,370 @@
+"""The journal's own repository: one commit per apply or revert.
+
+A commit's tree holds ``state.json`` (the set of recipes, the files and their hashes),
+``original/`` (the files as they were found), ``patched/`` (what the recipes make of
+them), ``written/`` where edits of the user's were merged in, and ``before/`` where a
+file had drifted. ``refs/heads/main`` is what the tree is known to be at;
+``refs/patchkit/pending`` is an entry whose files are being written, and is all that a
+kill leaves behind.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import time
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Mapping
+
+from patchkit import __version__
+from patchkit.errors import JournalError
+from patchkit.journal.plumbing import EMAIL, NAME, GitFailed, git, repository
+from patchkit.model import Applied
+
+FORMAT = 1
+MAIN = "refs/heads/main"
+PENDING = "refs/patchkit/pending"
+REPOSITORY = "journal.git"
+
+
+def digest(data: bytes | None) -> str | None:
+    return None if data is None else sha256(data).hexdigest()
+
+
+@dataclass(frozen=True)
+class FileRecord:
+    """Hashes of one file (``None``: no such file), and the recipes that changed it."""
+
+    original: str | None
+    patched: str | None
+    written: str | None
+    recipes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class State:
+    """What one journal entry says of the tree."""
+
+    recipes: tuple[Applied, ...] = ()
+    files: Mapping[str, FileRecord] = field(default_factory=dict)
+    sites: tuple[Mapping[str, Any], ...] = ()
+    version: str = "unknown"
+    epoch: int = 0
+    tap: str = ""
+    commit: str = ""
+
+    def to_json(self) -> bytes:
+        value = {
+            "format": FORMAT,
+            "patchkit": __version__,
+            "epoch": self.epoch,
+            "sglang": self.version,
+            "tap": self.tap,
+            "recipes": [
+                {
+                    "name": one.name,
+                    "version": one.version,
+                    "options": dict(one.options),
+                    "digest": one.digest,
+                    "origin": one.origin,
+                    "inserts_only": one.inserts_only,
+                }
+                for one in self.recipes
+            ],
+            "files": {
+                path: {
+                    "original": one.original,
+                    "patched": one.patched,
+                    "written": one.written,
+                    "recipes": list(one.recipes),
+                }
+                for path, one in sorted(self.files.items())
+            },
+            "sites": [dict(one) for one in self.sites],
+        }
+        return json.dumps(value, indent=1, sort_keys=True).encode() + b"\n"
+
+    @staticmethod
+    def from_json(data: bytes, commit: str) -> State:
+        value = json.loads(data)
+        if value["format"] > FORMAT:
+            raise JournalError(
+                f"the journal was written by a newer patchkit ({value['patchkit']})",
+                hint=f"this is {__version__}: upgrade patchkit",
+            )
+        return State(
+            recipes=tuple(
+                Applied(
+                    name=one["name"],
+                    version=one["version"],
+                    options=one["options"],
+                    digest=one["digest"],
+                    origin=one["origin"],
+                    inserts_only=one["inserts_only"],
+                )
+                for one in value["recipes"]
+            ),
+            files={
+                path: FileRecord(
+                    one["original"],
+                    one["patched"],
+                    one["written"],
+                    tuple(one["recipes"]),
+                )
+                for path, one in value["files"].items()
+            },
+            sites=tuple(value["sites"]),
+            version=value["sglang"],
+            epoch=value["epoch"],
+            tap=value["tap"],
+            commit=commit,
+        )
+
+
+@dataclass(frozen=True)
+class Contents:
+    """The files of an entry, by kind (original, patched, written, before) and path."""
+
+    original: Mapping[str, bytes]
+    patched: Mapping[str, bytes]
+    written: Mapping[str, bytes]
+    before: Mapping[str, bytes] = field(default_factory=dict)
+
+    def kinds(self) -> Mapping[str, Mapping[str, bytes]]:
+        return {
+            "original": self.original,
+            "patched": self.patched,
+            "written": self.written,
+            "before": self.before,
+        }
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of ``patchkit log``."""
+
+    commit: str
+    time: int
+    subject: str
+    trailers: tuple[tuple[str, str], ...]
+
+
+class Store:
+    """The journal in ``folder`` (which also holds the lock)."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.path = folder / REPOSITORY
+
+    def exists(self) -> bool:
+        return self.path.is_dir()
+
+    def read(self) -> tuple[State, State | None]:
+        """The recorded state, and the one being written if a kill interrupted it.
+
+        Raises JournalError if the journal is damaged or a newer patchkit wrote it.
+        """
+        if not self.exists():
+            return State(), None
+        main, pending = self._objects(
+            [f"{MAIN}:state.json", f"{PENDING}:state.json"], MAIN, PENDING
+        )
+        if main is None and pending is None and self._has_main():
+            raise self._damaged("its last entry has no state")
+        recorded = State() if main is None else self._state(*main)
+        return recorded, None if pending is None else self._state(*pending)
+
+    def _state(self, data: bytes, commit: str) -> State:
+        try:
+            return State.from_json(data, commit)
+        except (ValueError, KeyError, TypeError, AttributeError) as problem:
+            raise self._damaged(f"state.json: {problem!r}") from None
+
+    def _has_main(self) -> bool:
+        loose = (self.path / MAIN).exists()
+        packed = self.path / "packed-refs"
+        return loose or (packed.exists() and MAIN in packed.read_text("utf-8"))
+
+    def _objects(self, names: list[str], *refs: str) -> list[tuple[bytes, str] | None]:
+        """Contents of the named objects with the commit of each ref, in one process."""
+        asked = [word for pair in zip(refs, names) for word in pair]
+        found = self._batch(asked)
+        result: list[tuple[bytes, str] | None] = []
+        for position in range(0, len(found), 2):
+            commit, data = found[position], found[position + 1]
+            if commit is None:
+                result.append(None)
+            elif data is None:
+                raise self._damaged("an entry has no state.json")
+            else:
+                result.append((data[1], commit[0]))
+        return result
+
+    def _batch(self, names: list[str]) -> list[tuple[str, bytes] | None]:
+        """(object id, contents) for each name; ``None`` for what is not there."""
+        if not names:
+            return []
+        try:
+            output = git(
+                ["cat-file", "--batch"],
+                git_dir=self.path,
+                stdin="".join(f"{name}\n" for name in names).encode(),
+            )
+        except GitFailed as problem:
+            raise self._damaged(problem.message) from None
+        found: list[tuple[str, bytes] | None] = []
+        at = 0
+        for _ in names:
+            end = output.index(b"\n", at)
+            words = output[at:end].split()
+            at = end + 1
+            if len(words) != 3:
+                found.append(None)
+                continue
+            size = int(words[2])
+            found.append((words[0].decode(), output[at : at + size]))
+            at += size + 1
+        return found
+
+    def contents(self, state: State) -> Contents:
+        """The bytes that ``state`` records, each checked against its hash.
+
+        Raises JournalError for what is missing or does not fit.
+        """
+        wanted: list[tuple[str, str, str | None]] = []
+        for path, one in state.files.items():
+            wanted.append(("original", path, one.original))
+            wanted.append(("patched", path, one.patched))
+            if one.written != one.patched:
+                wanted.append(("written", path, one.written))
+        wanted = [one for one in wanted if one[2] is not None]
+        names = [f"{state.commit}:{kind}/{path}" for kind, path, _ in wanted]
+        kinds: dict[str, dict[str, bytes]] = {
+            "original": {},
+            "patched": {},
+            "written": {},
+        }
+        for (kind, path, expected), found in zip(wanted, self._batch(names)):
+            if found is None or digest(found[1]) != expected:
+                raise self._damaged(f"{kind}/{path} is missing or does not fit its hash")
+            kinds[kind][path] = found[1]
+        for path, one in state.files.items():
+            if one.written is not None and path not in kinds["written"]:
+                kinds["written"][path] = kinds["patched"][path]
+        return Contents(kinds["original"], kinds["patched"], kinds["written"])
+
+    def before(self, state: State, paths: list[str]) -> dict[str, bytes]:
+        """The drifted files that an entry recorded before it was written."""
+        found = self._batch([f"{state.commit}:before/{path}" for path in paths])
+        return {path: one[1] for path, one in zip(paths, found) if one is not None}
+
+    def _damaged(self, why: str) -> JournalError:
+        return JournalError(
+            f"the journal in {self.path} is damaged: {why}",
+            hint="nothing was touched. `git fsck` there says more; to go on without"
+            " it, move that folder away: patchkit then proves marked files against"
+            " the wheel or the checkout before it reverts them",
+        )
+
+    # -- writing --------------------------------------------------------------------
+
+    def create(self) -> None:
+        """Make the repository, built aside and renamed into place."""
+        if self.exists():
+            return
+        aside = Path(tempfile.mkdtemp(prefix="new-", dir=self.folder))
+        git(["init", "--quiet", "--bare", "--template=", "-b", "main", aside])
+        # mkdtemp's 0700 would hide a shared tree's journal from its other users
+        os.chmod(aside, os.stat(self.folder).st_mode & 0o777)
+        os.replace(aside, self.path)
+
+    def record(
+        self, state: State, contents: Contents, parent: str, subject: str, body: str
+    ) -> str:
+        """Write an entry and make it the pending one. Returns its commit id."""
+        self.create()
+        self.remove_stale_locks()
+        mode = b"100644"
+        stream: list[bytes] = [b"feature done\n"]
+        message = f"{subject}\n\n{body}\n".encode()
+        stream.append(b"commit " + PENDING.encode() + b"\n")
+        stamp = _now()
+        for role in ("author", "committer"):
+            stream.append(f"{role} {NAME} <{EMAIL}> {stamp}\n".encode())
+        stream.append(b"data %d\n%s\n" % (len(message), message))
+        if parent:
+            stream.append(f"from {parent}\n".encode())
+        stream.append(b"deleteall\n")
+        items = {"state.json": state.to_json()}
+        for kind, files in contents.kinds().items():
+            for path, data in files.items():
+                if kind == "written" and contents.patched.get(path) == data:
+                    continue
+                items[f"{kind}/{path}"] = data
+        for name, data in sorted(items.items()):
+            stream.append(b"M %s inline %s\n" % (mode, _quoted(name)))
+            stream.append(b"data %d\n%s\n" % (len(data), data))
+        stream.append(b"\ndone\n")
+        # --force: a pending entry that a kill left may be no ancestor of this one
+        git(
+            ["fast-import", "--quiet", "--done", "--force"],
+            git_dir=self.path,
+            stdin=b"".join(stream),
+        )
+        return git(["rev-parse", PENDING], git_dir=self.path).decode().strip()
+
+    def settle(self, commit: str) -> None:
+        """The pending entry's files are all written: make it the recorded one."""
+        self.remove_stale_locks()
+        orders = f"update {MAIN} {commit}\ndelete {PENDING}\n"
+        git(["update-ref", "--stdin"], git_dir=self.path, stdin=orders.encode())
+
+    def drop_pending(self) -> None:
+        """The pending entry was undone, or never begun."""
+        self.remove_stale_locks()
+        git(["update-ref", "-d", PENDING], git_dir=self.path)
+
+    def remove_stale_locks(self) -> None:
+        """Locks in our own repository; we hold the lock of the target."""
+        for lock in self.path.glob("**/*.lock"):
+            lock.unlink(missing_ok=True)
+
+    def clean(self) -> None:
+        """Repositories that a kill left half built."""
+        for aside in self.folder.glob("new-*"):
+            shutil.rmtree(aside, ignore_errors=True)
+
+    # -- reading the history ----------------------------------------------------------
+
+    def entries(self) -> list[Entry]:
+        """All entries, newest first."""
+        if not self.exists() or not self._has_main():
+            return []
+        from git.exc import GitError  # see plumbing.repository
+
+        try:
+            with repository(self.path) as repo:
+                return [
+                    Entry(
+                        commit.hexsha,
+                        commit.committed_date,
+                        str(commit.summary),
+                        tuple((str(k), str(v)) for k, v in commit.trailers_list),
+                    )
+                    for commit in repo.iter_commits(MAIN)
+                ]
+        except (GitError, ValueError) as problem:
+            raise self._damaged(str(problem)) from None
+
+
+def _quoted(name: str) -> bytes:
+    escaped = name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return b'"' + escaped.encode() + b'"'
+
+
+def _now() -> str:
+    return f"{int(time.time())} +0000"

@@ -1,0 +1,74 @@
+"""One patchkit at a time in one target."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Iterator
+
+from patchkit.errors import Busy, Refused
+
+NAME = "lock"
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Hold the lock in ``folder`` (made if needed). Raises Busy or Refused.
+
+    The kernel drops a flock when its holder dies, so a stale lock recovers by itself;
+    the file only says who holds it. A folder that holds nothing but the lock is
+    removed again.
+    """
+    path = folder / NAME
+    try:
+        descriptor = _lock(folder, path)
+    except OSError as problem:
+        raise Refused(
+            f"{folder} can't be written: {problem.strerror}",
+            hint="patchkit keeps its journal there; make it writable, or run as the"
+            " user who owns the tree",
+        ) from None
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()} {time.time():.0f}\n".encode(), 0)
+        yield
+    finally:
+        if os.listdir(folder) == [NAME]:
+            path.unlink()
+            folder.rmdir()
+        os.close(descriptor)
+
+
+def _lock(folder: Path, path: Path) -> int:
+    while True:
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except FileNotFoundError:
+            continue  # its last holder just removed the folder
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            said = os.pread(descriptor, 100, 0).split()
+            os.close(descriptor)
+            raise _busy(said, path) from None
+        try:
+            if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                return descriptor
+        except FileNotFoundError:
+            pass  # we locked a file that its last holder just removed
+        os.close(descriptor)
+
+
+def _busy(said: list[bytes], path: Path) -> Busy:
+    who = "another patchkit"
+    if len(said) == 2:
+        age = max(0, time.time() - float(said[1]))
+        who += f" (pid {said[0].decode()}, for {age:.0f} s)"
+    return Busy(
+        f"{who} is at work in this target",
+        hint=f"wait for it; it holds {path}, which frees itself when it ends",
+    )

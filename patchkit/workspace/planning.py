@@ -1,0 +1,241 @@
+"""Plans: everything that will be written, complete before the first write."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from typing import Mapping
+
+from patchkit.compose import Composition
+from patchkit.errors import Conflict, Refused
+from patchkit.journal.merge import MergeConflict, merge
+from patchkit.journal.store import Contents, FileRecord, State, digest
+from patchkit.model import Applied, FileState, Outcome
+from patchkit.source import marked_lines, strip_marks
+from patchkit.workspace.standing import Standing
+
+
+@dataclass(frozen=True)
+class FileChange:
+    """One file of a plan: what it is now, and what it will be (``None``: no file)."""
+
+    path: str
+    state: FileState
+    before: bytes | None
+    after: bytes | None
+    original: bytes | None
+    patched: bytes | None
+    recipes: tuple[str, ...] = ()
+    merged: bool = False
+
+    @property
+    def changes(self) -> bool:
+        return self.before != self.after
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What an apply or a revert will do. ``previous`` is the recorded state."""
+
+    action: str
+    previous: State
+    recipes: tuple[Applied, ...]
+    files: tuple[FileChange, ...]
+    outcomes: tuple[Outcome, ...] = ()
+    epoch: int = 0
+    version: str = "unknown"
+    tap: str = ""
+    names: tuple[str, ...] = ()
+
+    @property
+    def writes(self) -> dict[str, bytes | None]:
+        return {one.path: one.after for one in self.files if one.changes}
+
+    @property
+    def records(self) -> bool:
+        """Whether the journal has something new to say, even if no file changes."""
+        old, new = self.previous, self.state()
+        return (old.recipes, old.tap) != (new.recipes, new.tap) or any(
+            old.files.get(path) != one for path, one in new.files.items() if one.recipes
+        )
+
+    @property
+    def changes(self) -> bool:
+        return bool(self.writes) or self.records
+
+    def state(self) -> State:
+        sites = tuple(
+            {
+                "recipe": one.recipe,
+                "path": one.path,
+                "status": one.status.value,
+                "sites": [
+                    {"name": s.name, "status": s.status.value, "detail": s.detail}
+                    for s in one.sites
+                ],
+            }
+            for one in self.outcomes
+        )
+        return State(
+            recipes=self.recipes,
+            files={
+                one.path: FileRecord(
+                    digest(one.original),
+                    digest(one.patched),
+                    digest(one.after),
+                    one.recipes,
+                )
+                for one in self.files
+            },
+            sites=sites,
+            version=self.version,
+            epoch=self.epoch,
+            tap=self.tap,
+        )
+
+    def contents(self) -> Contents:
+        def kind(name: str) -> dict[str, bytes]:
+            pairs = ((one.path, getattr(one, name)) for one in self.files)
+            return {path: data for path, data in pairs if data is not None}
+
+        before = {}
+        for one in self.files:
+            record = self.previous.files.get(one.path)
+            known = record.written if record else digest(one.original)
+            if one.before is not None and digest(one.before) != known:
+                before[one.path] = one.before
+        return Contents(kind("original"), kind("patched"), kind("after"), before)
+
+
+def plan_files(
+    standings: Mapping[str, Standing],
+    previous: State,
+    recorded: Contents,
+    originals: Mapping[str, bytes | None],
+    composition: Composition,
+    *,
+    must_parse: bool,
+) -> tuple[FileChange, ...]:
+    """Merge the composed tree with the user's edits.
+
+    Raises Conflict naming every file that overlaps, Refused for a file that the
+    user's edits have left unparseable.
+    """
+    changes: list[FileChange] = []
+    conflicts: list[str] = []
+    for path, standing in standings.items():
+        original = originals.get(path)
+        composed = composition.files.get(path, original)
+        try:
+            after = _after(path, standing, previous, recorded, original, composed)
+        except MergeConflict as problem:
+            conflicts += [f"{path}: {line}" for line in problem.text.split("\n")]
+            continue
+        merged = after != composed
+        if must_parse and merged and after is not None:
+            _check_parses(path, after)
+        owners = composition.owners.get(path, ())
+        changes.append(
+            FileChange(
+                path,
+                standing.state,
+                standing.data,
+                after,
+                original,
+                composed,
+                owners,
+                merged,
+            )
+        )
+    if conflicts:
+        paths = sorted({one.split(":")[0] for one in conflicts})
+        raise Conflict(
+            f"{', '.join(paths)}: your edits overlap what patchkit would change",
+            hint="patchkit diff --drift shows your edits; undo them or move them a few"
+            " lines away, then try again",
+            details=tuple(conflicts),
+        )
+    return tuple(changes)
+
+
+def _after(
+    path: str,
+    standing: Standing,
+    previous: State,
+    recorded: Contents,
+    original: bytes | None,
+    composed: bytes | None,
+) -> bytes | None:
+    now = standing.data
+    record = previous.files.get(path)
+    if record is None or not record.recipes or standing.fresh:
+        return composed
+    base = recorded.patched.get(path)
+    if now in (base, original, composed):
+        return composed
+    if now is None or base is None:
+        # a tap file that the user removed or that was never written
+        return composed
+    theirs = b"" if composed is None else composed
+    try:
+        after = merge(base, now, theirs)
+    except MergeConflict:
+        if marked_lines(now) != marked_lines(base):
+            raise
+        # all our lines are as we left them, so the user's edits are the rest: an edit
+        # that touches one of our lines is no conflict for a recipe that only inserts
+        if strip_marks(base) != original or original is None:
+            raise
+        after = merge(original, strip_marks(now), theirs)
+    return None if composed is None and not after else after
+
+
+def _check_parses(path: str, data: bytes) -> None:
+    try:
+        ast.parse(data)
+    except (SyntaxError, ValueError) as problem:
+        line = getattr(problem, "lineno", None)
+        raise Refused(
+            f"{path}: with your edits the file is not valid Python"
+            + (f" (line {line})" if line else ""),
+            hint="mend it, then apply again",
+        ) from None
+
+
+def take_originals(
+    standings: Mapping[str, Standing], previous: State, recorded: Contents
+) -> tuple[dict[str, bytes | None], bool]:
+    """The originals to compose from, and whether a new epoch begins.
+
+    Raises Refused for marked files that can't be proven.
+    """
+    originals: dict[str, bytes | None] = {}
+    unproven: list[str] = []
+    new_epoch = False
+    for path, standing in standings.items():
+        record = previous.files.get(path)
+        if standing.fresh:
+            originals[path] = standing.original
+            new_epoch = True
+        elif record is not None and record.recipes:
+            originals[path] = recorded.original.get(path)
+        elif standing.state is FileState.FOREIGN:
+            unproven.append(path)
+        elif standing.state is FileState.DRIFTED:
+            raise Refused(
+                f"{path} exists already and is not from patchkit",
+                hint="move it away: the tap is put there",
+            )
+        else:
+            originals[path] = standing.data
+            new_epoch = new_epoch or not previous.recipes
+    if unproven:
+        raise Refused(
+            f"{', '.join(unproven)}: patchkit's marks, but no journal, and what is left"
+            " without them is neither the wheel's own file nor a committed version",
+            hint="restore the original files (reinstall SGLang, or git checkout), then"
+            " apply again",
+        )
+    return originals, new_epoch
+
+
