@@ -7,8 +7,9 @@ construction. Edits made since are merged once, by ``merge``'s caller.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Mapping, Protocol, Sequence
+from typing import Protocol
 
 from patchkit.model import Outcome, RecipeInfo, Site, Status
 
@@ -52,7 +53,9 @@ def canonical(recipes: Sequence[RecipeInfo]) -> list[RecipeInfo]:
     ordered: list[RecipeInfo] = []
     while waiting:
         names = {info.name for info in waiting}
-        ready = [info for info in waiting if not names & (set(info.after) - {info.name})]
+        ready = [
+            info for info in waiting if not names & (set(info.after) - {info.name})
+        ]
         if not ready:
             raise ValueError(f"recipes wait for each other: {', '.join(sorted(names))}")
         ordered.append(ready[0])

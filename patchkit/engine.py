@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import ast
 import difflib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Mapping
 
 import libcst as cst
 from libcst.codemod import CodemodContext
@@ -71,8 +71,9 @@ def apply(
     try:
         after, sites = _run(recipe, dict(options or {}), text, tree, path)
     except (BadOption, BadSource) as problem:
-        return refused("options" if isinstance(problem, BadOption) else "file",
-                       str(problem))
+        return refused(
+            "options" if isinstance(problem, BadOption) else "file", str(problem)
+        )
     except Exception as problem:  # a recipe is a user's code
         kind = type(problem).__name__
         return refused("recipe", f"the recipe raised {kind}: {problem}")
@@ -141,7 +142,7 @@ def _run(
     lines = physical_lines(text.text.encode("utf-8"))
     changes: list[tuple[_Span, bytes]] = []
     sites: list[Site] = []
-    for scope, group in groupby(edits, key=_scope):
+    for _, group in groupby(edits, key=_scope):
         members = list(group)
         try:
             span = _locate(tree, members[0])

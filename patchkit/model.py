@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from types import MappingProxyType
-from typing import Mapping
 
 #: Folder of the tap package, relative to the ``sglang`` package folder.
 TAP_FOLDER = "srt/patchkit_tap"

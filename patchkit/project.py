@@ -1,18 +1,19 @@
 """``patchkit.toml``: the recipe set of a project, for ``apply --from``.
 
-    recipes = ["debug-logging"]
-    recipe-folders = ["our_recipes"]     # relative to this file
+recipes = ["debug-logging"]
+recipe-folders = ["our_recipes"]     # relative to this file
 
-    [options.debug-logging]
-    layers = "all"
+[options.debug-logging]
+layers = "all"
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Mapping
+from typing import Any
 
 from patchkit.errors import UsageError
 
@@ -37,7 +38,9 @@ def read_project(path: Path) -> Project:
     try:
         value: dict[str, Any] = tomllib.loads(path.read_text("utf-8"))
     except OSError as problem:
-        raise UsageError(f"{path} can't be read: {problem.strerror}", hint=hint) from None
+        raise UsageError(
+            f"{path} can't be read: {problem.strerror}", hint=hint
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
         raise UsageError(f"{path} is not valid TOML: {problem}", hint=hint) from None
     for key, found in value.items():

@@ -15,9 +15,10 @@ import importlib
 import importlib.metadata
 import importlib.util
 import sys
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from patchkit.errors import Refused, UsageError
 from patchkit.model import TAP_FOLDER, Applied, Option, RecipeInfo
@@ -91,7 +92,9 @@ class Registry:
                 self.add_folder(folder)
         info = self.find(applied.name)
         if info is None:
-            where = "" if applied.origin == BUILTIN else f" (it was in {applied.origin})"
+            where = (
+                "" if applied.origin == BUILTIN else f" (it was in {applied.origin})"
+            )
             raise Refused(
                 f"recipe {applied.name} is applied but no longer there{where}, so the"
                 " tree can't be recomputed",
@@ -198,10 +201,10 @@ def _literals(node: ast.ClassDef, path: Path) -> dict[str, Any]:
     return fields
 
 
-_METADATA = frozenset(
-    "summary version files options environment sites releases next_step after"
-    " inserts_only uses_tap edits".split()
-)
+_METADATA = {
+    *("summary", "version", "files", "options", "environment", "sites", "releases"),
+    *("next_step", "after", "inserts_only", "uses_tap", "edits"),
+}
 
 
 def load(info: RecipeInfo) -> type[Recipe]:
@@ -267,9 +270,9 @@ def tap_environment() -> tuple[tuple[str, str], ...]:
     for path in _tap_sources():
         if path.name == "settings.py":
             for node in ast.parse(path.read_bytes()).body:
-                target = getattr(node, "target", None) or getattr(
-                    node, "targets", [None]
-                )[0]
+                target = (
+                    getattr(node, "target", None) or getattr(node, "targets", [None])[0]
+                )
                 if isinstance(target, ast.Name) and target.id == "ENVIRONMENT":
                     return tuple(ast.literal_eval(node.value))  # type: ignore[attr-defined]
     return ()

@@ -92,7 +92,7 @@ def _same_file(left: str, right: str) -> bool:
 
 
 def read_version(package: Path) -> str:
-    """The tree's version as it says itself: ``version.py``, else the metadata next to it.
+    """The tree's version as it says itself, else as the metadata beside it does.
 
     "unknown" if neither says so (forks and checkouts between releases).
     """

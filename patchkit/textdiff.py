@@ -18,12 +18,12 @@ def unified(before: bytes | None, after: bytes | None, path: str) -> bytes:
     if after is None:
         head, new = head + "deleted file mode 100644\n", "/dev/null"
     # latin-1 maps every byte to one character and back
-    lines = [
+    old_lines, new_lines = (
         [line.decode("latin-1") for line in physical_lines(data or b"")]
         for data in (before, after)
-    ]
+    )
     body = []
-    for line in difflib.unified_diff(*lines, "@OLD@", "@NEW@"):
+    for line in difflib.unified_diff(old_lines, new_lines, "old", "new"):
         if not line.endswith("\n"):
             line += "\n\\ No newline at end of file\n"
         body.append(line)

@@ -15,8 +15,6 @@ In releases without aux-hidden-state capture in ``deepseek_v2.py`` (before
 in the forward batch, so ``deepseek_v2.layer`` is NOT_NEEDED there.
 """
 
-from typing import Union
-
 import libcst as cst
 
 from patchkit.recipe import (
@@ -28,17 +26,19 @@ from patchkit.recipe import (
     Method,
     NotNeeded,
     Recipe,
+    assigned_call,
     code,
     insert,
     insert_first,
+    names_handed_to,
     only,
     statements,
+    target_names,
+    unpacked_pair,
 )
 
 GATE = ("patchkit_tap.ENABLED",)
 IMPORT = "from sglang.srt import patchkit_tap"
-
-Call = Union[cst.Call, None]
 
 
 class DebugLogging(Recipe):
@@ -114,10 +114,10 @@ class DebugLogging(Recipe):
         """After ``hidden_states, aux_hidden_states = hidden_states``."""
         unpacks = []
         for statement in statements(function):
-            pair = _unpacked_pair(only(statement))
+            pair = unpacked_pair(only(statement))
             if pair is not None:
                 unpacks.append((statement, pair))
-        handed = _names_handed_to(function, "self.logits_processor")
+        handed = names_handed_to(function, "self.logits_processor")
         unpacks = [(where, names) for where, names in unpacks if names[1] in handed]
         if not unpacks:
             if "capture_aux_hidden_states" not in code(function):
@@ -156,7 +156,7 @@ class DebugLogging(Recipe):
             if layer is None:
                 continue
             for statement in statements(loop):
-                call = _assigned_call(only(statement))
+                call = assigned_call(only(statement))
                 if call is not None and code(call.func) == layer:
                     calls.append((loop.target.value, statement, call))
         if not calls:
@@ -170,7 +170,7 @@ class DebugLogging(Recipe):
         arguments = [
             one.value.value for one in call.args if isinstance(one.value, cst.Name)
         ]
-        targets = _target_names(only(statement))
+        targets = target_names(only(statement))
         stream = [name for name in targets if name in arguments]
         if "residual" not in stream or len(stream) < 2:
             raise NotNeeded(
@@ -204,8 +204,8 @@ class DebugLogging(Recipe):
             raise AnchorMissing("the method has no parameter hidden_states")
         insertions = []
         for statement in statements(function):
-            call = _assigned_call(only(statement))
-            targets = _target_names(only(statement))
+            call = assigned_call(only(statement))
+            targets = target_names(only(statement))
             if call is None or len(targets) != 1 or not _joins_last_axis(call):
                 continue
             parts = call.args[0].value
@@ -251,9 +251,9 @@ class DebugLogging(Recipe):
         for statement in statements(function):
             if isinstance(statement, cst.If) and ".shape[-1]" in code(statement.test):
                 for inner in statements(statement):
-                    call = _assigned_call(only(inner))
+                    call = assigned_call(only(inner))
                     if call is not None and code(call.func) == "self.fc":
-                        guards.append((statement, _target_names(only(inner))))
+                        guards.append((statement, target_names(only(inner))))
         if not guards:
             raise AnchorMissing(
                 "no width guard (an if on .shape[-1]) around self.fc(...)",
@@ -297,59 +297,13 @@ class DebugLogging(Recipe):
         )
 
 
-def _assigned_call(node: cst.CSTNode | None) -> Call:
-    """The call on the right of ``... = call(...)``."""
-    if isinstance(node, cst.Assign) and isinstance(node.value, cst.Call):
-        return node.value
-    return None
-
-
-def _target_names(node: cst.CSTNode | None) -> list[str]:
-    """The plain names on the left of an assignment, or nothing."""
-    if not isinstance(node, cst.Assign) or len(node.targets) != 1:
-        return []
-    target = node.targets[0].target
-    if isinstance(target, cst.Name):
-        return [target.value]
-    if isinstance(target, (cst.Tuple, cst.List)):
-        parts = [one.value for one in target.elements]
-        return [one.value for one in parts if isinstance(one, cst.Name)]
-    return []
-
-
-def _unpacked_pair(node: cst.CSTNode | None) -> tuple[str, str] | None:
-    """The two names of ``a, b = c``."""
-    if isinstance(node, cst.Assign) and isinstance(node.value, cst.Name):
-        names = _target_names(node)
-        if len(names) == 2:
-            return names[0], names[1]
-    return None
-
-
-def _names_handed_to(function: cst.FunctionDef, callee: str) -> set[str]:
-    """Names that appear as arguments of calls of ``callee`` inside ``function``."""
-    names: set[str] = set()
-
-    class Collect(cst.CSTVisitor):
-        def visit_Call(self, node: cst.Call) -> None:
-            if code(node.func) == callee:
-                names.update(
-                    one.value.value
-                    for one in node.args
-                    if isinstance(one.value, cst.Name)
-                )
-
-    function.visit(Collect())
-    return names
-
-
 def _layer_name(loop: cst.For) -> str | None:
     """The name bound by ``layer = self.layers[i]`` inside ``for i in ...``."""
     index = code(loop.target)
     for statement in statements(loop):
         node = only(statement)
         if isinstance(node, cst.Assign) and code(node.value) == f"self.layers[{index}]":
-            names = _target_names(node)
+            names = target_names(node)
             if len(names) == 1:
                 return names[0]
     return None

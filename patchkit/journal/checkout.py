@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Sequence
+from typing import TYPE_CHECKING
 
 from patchkit.errors import Refused
 from patchkit.journal.plumbing import EMAIL, NAME, GitFailed, git, repository
@@ -78,9 +79,7 @@ def refuse_commit_in_progress(checkout: Checkout) -> None:
         )
 
 
-def commit(
-    checkout: Checkout, paths: Sequence[str], message: str
-) -> str | None:
+def commit(checkout: Checkout, paths: Sequence[str], message: str) -> str | None:
     """An ordinary commit of just ``paths`` on the user's branch; its id.
 
     ``None`` if they are as committed already. What else is staged stays staged. Hooks

@@ -18,13 +18,13 @@ class MergeConflict(Exception):
 
 def merge(base: bytes, ours: bytes, theirs: bytes) -> bytes:
     """``ours`` with what changed from ``base`` to ``theirs``. Raises MergeConflict."""
-    if ours == base or ours == theirs:
+    if ours in (base, theirs):
         return theirs
     if theirs == base:
         return ours
     with tempfile.TemporaryDirectory(prefix="patchkit-merge-") as folder:
         names = ("yours", "last-patched", "new")
-        for name, data in zip(names, (ours, base, theirs)):
+        for name, data in zip(names, (ours, base, theirs), strict=False):
             (Path(folder) / name).write_bytes(data)
         labels = [word for name in names for word in ("-L", name)]
         try:

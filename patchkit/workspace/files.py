@@ -6,8 +6,9 @@ import errno
 import os
 import stat
 import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Mapping
 
 from patchkit.errors import Refused
 from patchkit.model import TAP_FOLDER
@@ -139,10 +140,9 @@ def _keep_mode_and_owner(real: Path, descriptor: int) -> None:
         return
     new = os.fstat(descriptor)
     if (old.st_uid, old.st_gid) != (new.st_uid, new.st_gid):
-        try:
+        # a group member may write the file but not give it away
+        with suppress(PermissionError):
             os.fchown(descriptor, old.st_uid, old.st_gid)
-        except PermissionError:
-            pass  # a group member may write the file but not give it away
     os.fchmod(descriptor, stat.S_IMODE(old.st_mode))
 
 
@@ -180,7 +180,7 @@ def _remove_tap_folder(package: Path) -> None:
 
 
 def _drop_shadowing_bytecode(real: Path, path: str) -> list[str]:
-    """Remove ``unchecked-hash`` bytecode (PEP 552): Python would never look at the edit."""
+    """Remove ``unchecked-hash`` bytecode (PEP 552), which hides any edit."""
     notes = []
     for compiled in real.parent.glob(f"__pycache__/{real.stem}.*.pyc"):
         try:

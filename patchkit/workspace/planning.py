@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Mapping
 
 from patchkit.compose import Composition
 from patchkit.errors import Conflict, Refused
 from patchkit.journal.merge import MergeConflict, merge
-from patchkit.journal.store import Contents, FileRecord, State, digest
+from patchkit.journal.state import Contents, FileRecord, State, digest
 from patchkit.model import Applied, FileState, Outcome
 from patchkit.source import marked_lines, strip_marks
 from patchkit.workspace.standing import Standing
@@ -237,5 +237,3 @@ def take_originals(
             " apply again",
         )
     return originals, new_epoch
-
-

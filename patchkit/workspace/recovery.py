@@ -6,7 +6,8 @@ from pathlib import Path
 
 from patchkit.errors import Conflict
 from patchkit.journal.merge import MergeConflict, merge
-from patchkit.journal.store import Contents, State, Store
+from patchkit.journal.state import Contents, State
+from patchkit.journal.store import Store
 from patchkit.workspace import files
 
 

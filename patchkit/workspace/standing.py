@@ -9,7 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from patchkit.journal.checkout import Checkout, was_committed
-from patchkit.journal.store import FileRecord, digest
+from patchkit.journal.state import FileRecord, digest
 from patchkit.model import TAP_FOLDER, FileState, Target
 from patchkit.source import mark_names, strip_marks
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from patchkit.model import TAP_FOLDER, FileState
 from patchkit.registry import tap_digest
-from patchkit.workspace import Workspace
+from patchkit.workspace.tree import Workspace
 
 #: Worst first: a recipe stands as its worst file does.
 _WORST = (

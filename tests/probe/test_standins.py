@@ -40,7 +40,9 @@ def ledger(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ledger]:
 class _WithoutCompiled:
     """The path finder of the import system, blind to the compiled packages."""
 
-    def find_spec(self, name: str, path: object = None, target: object = None) -> object:
+    def find_spec(
+        self, name: str, path: object = None, target: object = None
+    ) -> object:
         if name.partition(".")[0] in standins.COMPILED:
             return None
         return importlib.machinery.PathFinder.find_spec(name, path, target)  # type: ignore[arg-type]

@@ -128,6 +128,14 @@ def test_json_lines_are_there_at_once(load, tmp_path):
         assert sum(map(len, records(tmp_path / "taps").values())) == count
 
 
+def test_a_rank_that_changes_and_returns_loses_nothing(load, tmp_path, monkeypatch):
+    tap = load(DIR=str(tmp_path / "taps"))
+    for rank in "0110":
+        monkeypatch.setenv("RANK", rank)
+        tap.tap("x", torch.ones(1))
+    assert list(map(len, records(tmp_path / "taps").values())) == [2, 2]
+
+
 def test_no_file_where_nothing_is_said(load, tmp_path):
     load(DIR=str(tmp_path / "taps"), SITES="y").tap("x", torch.ones(1))
     assert not (tmp_path / "taps").exists()

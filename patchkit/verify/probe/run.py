@@ -47,7 +47,10 @@ class Probe:
         }
 
     def run(self) -> dict[str, Any]:
-        """Do all steps; a step that can't be done makes the verdict CANNOT RUN."""
+        """Do all steps. A set-up step that can't be done is CANNOT RUN, never a pass.
+
+        What goes wrong in a forward pass is FAIL: the models were there and ran.
+        """
         try:
             with tempfile.TemporaryDirectory(prefix="patchkit-probe-") as folder:
                 self._steps(str(Path(folder, "rendezvous")))
@@ -58,6 +61,8 @@ class Probe:
                 "traceback": traceback.format_exc().splitlines()[-30:],
             }
             self.problem(f"{self.ledger.phase}: {type(error).__name__}: {error}")
+            if self.ledger.phase in PASSES:
+                self.report["verdict"] = "FAIL"
         else:
             self.report["verdict"] = "FAIL" if self.report["problems"] else "PASS"
         self.report["standins"] = self.ledger.as_dict()

@@ -1,100 +1,27 @@
-"""The base class of recipes, and the small vocabulary that they share.
-
-A recipe names its anchors by scope (a method of a class, the import block), so that
-the engine can hand LibCST the smallest slice that is safe, while LibCST's own runner
-(``python -m libcst.tool codemod``) runs the same methods over the whole file.
-"""
+"""The base class of recipes."""
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
-from typing import Callable, ClassVar, Iterable, Mapping, Sequence, Union
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import ClassVar
 
 import libcst as cst
 from libcst.codemod import CodemodCommand, CodemodContext
 
-from patchkit.model import Site, Status
+from patchkit.model import Site
+from patchkit.recipe.anchors import (
+    AnchorMissing,
+    Edit,
+    Import,
+    Method,
+    Unmatched,
+)
+from patchkit.recipe.shapes import Statement
 from patchkit.source import mark, strip_marks
 
 #: A formatter must not re-break a marked line (black's default width).
 WIDTH = 88
-
-Statement = Union[cst.SimpleStatementLine, cst.BaseCompoundStatement]
-
-
-class Unmatched(Exception):
-    """An anchor that a recipe could not use; becomes a Site of the outcome."""
-
-    status = Status.REFUSED
-
-    def __init__(self, message: str, *, like: str = ""):
-        super().__init__(message)
-        self.message = message
-        self.like = like
-
-
-class AnchorMissing(Unmatched):
-    """Nothing in the scope has the shape looked for. ``like`` finds the nearest."""
-
-    status = Status.ANCHOR_MISSING
-
-
-class Ambiguous(Unmatched):
-    """Two candidates for one anchor, or a shape that is not known."""
-
-
-class NotNeeded(Unmatched):
-    """This tree has it already, or has nothing to do it to."""
-
-    status = Status.NOT_NEEDED
-
-
-class BadOption(Exception):
-    """An option's value makes no sense; the message says what would."""
-
-
-@dataclass(frozen=True)
-class Method:
-    """One site in the body of ``class_name.function``, edited by method ``edit``.
-
-    ``function`` may name several, separated by spaces: the first that the class has
-    (code moves between releases). ``edit(function) -> function`` may only change the
-    function's body.
-    """
-
-    site: str
-    class_name: str
-    function: str
-    edit: str
-
-    @property
-    def what(self) -> str:
-        return f"{self.class_name}.{self.function.replace(' ', ' or ')}"
-
-    def chosen(self, names: Sequence[str]) -> str:
-        """Which of the wanted functions a class with these methods has.
-
-        Raises AnchorMissing if none, Ambiguous if it is defined more than once.
-        """
-        for wanted in self.function.split():
-            if names.count(wanted) > 1:
-                raise Ambiguous(f"{self.class_name}.{wanted} is defined twice")
-            if wanted in names:
-                return wanted
-        like = f"def {self.function.split()[0]}(self"
-        raise AnchorMissing(f"no {self.what} in this file", like=like)
-
-
-@dataclass(frozen=True)
-class Import:
-    """One import line, put where isort would put it in the top-level block."""
-
-    site: str
-    line: str
-
-
-Edit = Union[Method, Import]
 
 
 class Recipe(CodemodCommand):
@@ -268,133 +195,3 @@ def import_position(body: Sequence[cst.CSTNode], line: str) -> int:
     if last is None:
         raise AnchorMissing("no import at the top level of this file", like="import")
     return last + 1
-
-
-@dataclass(frozen=True)
-class Insertion:
-    """Statements to put around ``anchor``; built for the depth it stands at."""
-
-    anchor: cst.CSTNode
-    before: Callable[[int], list[Statement]] | None = None
-    after: Callable[[int], list[Statement]] | None = None
-
-
-def insert(function: cst.FunctionDef, *insertions: Insertion) -> cst.FunctionDef:
-    """``function`` with whole statements put before or after its statements.
-
-    Raises Ambiguous where an anchor shares its line with other statements: only
-    whole physical lines are ever added.
-    """
-    splice = _Splice(insertions)
-    changed = cst.ensure_type(function.visit(splice), cst.FunctionDef)
-    if splice.pending:
-        raise Ambiguous(
-            "the anchor shares its line with other code (a one-line suite)"
-        )
-    return changed
-
-
-def insert_first(
-    function: cst.FunctionDef, build: Callable[[int], list[Statement]]
-) -> cst.FunctionDef:
-    """``function`` with statements put first in its body, below the docstring."""
-    if not isinstance(function.body, cst.IndentedBlock):
-        raise Ambiguous(f"the body of {function.name.value} is on its first line")
-    first = function.body.body[0]
-    if function.get_docstring() is not None:
-        return insert(function, Insertion(first, after=build))
-    return insert(function, Insertion(first, before=build))
-
-
-class _Splice(cst.CSTTransformer):
-    def __init__(self, insertions: Sequence[Insertion]):
-        super().__init__()
-        self.wanted = {id(one.anchor): one for one in insertions}
-        self.pending = set(self.wanted)
-        # a method's body: one level for the class, one for the function
-        self.depth = 1
-
-    def visit_IndentedBlock(self, node: cst.IndentedBlock) -> None:
-        self.depth += 1
-
-    def leave_IndentedBlock(
-        self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock
-    ) -> cst.IndentedBlock:
-        depth, self.depth = self.depth, self.depth - 1
-        body: list[cst.BaseStatement] = []
-        for old, new in zip(original_node.body, updated_node.body):
-            one = self.wanted.get(id(old))
-            if one is None or not _owns_its_lines(old):
-                body.append(new)
-                continue
-            self.pending.discard(id(old))
-            before = one.before(depth) if one.before else []
-            after = one.after(depth) if one.after else []
-            body += [*before, new, *after]
-        if len(body) == len(updated_node.body):
-            return updated_node
-        return updated_node.with_changes(body=body)
-
-
-def _owns_its_lines(statement: cst.CSTNode) -> bool:
-    if isinstance(statement, cst.SimpleStatementLine):
-        return len(statement.body) == 1
-    return True
-
-
-_STATEMENT = (
-    cst.SimpleStatementLine,
-    cst.SimpleStatementSuite,
-    cst.BaseCompoundStatement,
-)
-
-
-def statements(node: cst.CSTNode) -> list[cst.CSTNode]:
-    """Every statement inside ``node``'s own body, outer before inner, in order.
-
-    Bodies of nested functions and classes are left out. A one-line suite counts as
-    one statement, so that an anchor in it is seen (and refused by ``insert``).
-    """
-    found: list[cst.CSTNode] = []
-
-    class Collect(cst.CSTVisitor):
-        def on_visit(self, inner: cst.CSTNode) -> bool:
-            if inner is not node and isinstance(inner, _STATEMENT):
-                found.append(inner)
-            nested = isinstance(inner, (cst.FunctionDef, cst.ClassDef, cst.Lambda))
-            return inner is node or not nested
-
-    node.visit(Collect())
-    return found
-
-
-def only(statement: cst.CSTNode) -> cst.BaseSmallStatement | None:
-    """The small statement of a line that holds just one."""
-    if isinstance(statement, (cst.SimpleStatementLine, cst.SimpleStatementSuite)):
-        return statement.body[0] if len(statement.body) == 1 else None
-    return None
-
-
-def code(node: cst.CSTNode) -> str:
-    """``node`` as source, on one line, for messages and comparisons."""
-    return " ".join(cst.Module([]).code_for_node(node).split())
-
-
-__all__ = [
-    "Ambiguous",
-    "AnchorMissing",
-    "BadOption",
-    "Edit",
-    "Import",
-    "Insertion",
-    "Method",
-    "NotNeeded",
-    "Recipe",
-    "Statement",
-    "Unmatched",
-    "code",
-    "insert",
-    "insert_first",
-    "only",
-    "statements",
-]

@@ -1,0 +1,91 @@
+"""The command line. The only package that prints and exits.
+
+Everything but click is imported where it is used, so that ``--help`` takes no longer
+than click does.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from patchkit import __version__
+from patchkit.cli import changing, looking
+from patchkit.cli.terminal import print_error
+from patchkit.errors import PatchkitError, UsageError
+
+BUG = 70
+
+
+def main() -> None:
+    """Entry point of the ``patchkit`` command."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command and return its exit code; never raises."""
+    as_json = "--json" in arguments
+    try:
+        code = cli.main(arguments, "patchkit", standalone_mode=False)
+        sys.stdout.flush()
+        return int(code or 0)
+    except click.exceptions.Exit as done:
+        return done.exit_code
+    except PatchkitError as problem:
+        print_error(problem, as_json)
+        return problem.exit_code
+    except click.UsageError as problem:
+        if not as_json:
+            problem.show()
+            return 2
+        print_error(UsageError(problem.format_message()), as_json)
+        return 2
+    except click.ClickException as problem:
+        print_error(UsageError(problem.format_message()), as_json)
+        return 2
+    except (click.Abort, KeyboardInterrupt):
+        print("interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # the reader (head, less) has gone; say nothing, not even at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception:
+        import traceback
+
+        traceback.print_exc()
+        bug = PatchkitError(
+            "this is a bug in patchkit, not in what you did",
+            hint="report it with the traceback above",
+        )
+        bug.exit_code = BUG
+        print_error(bug, as_json)
+        return BUG
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="patchkit")
+def cli() -> None:
+    """Patch SGLang by syntax tree: insert, gate or remove debug logging and the
+    aux-hidden-state capture of EAGLE-3; idempotent, revertible, tracked with git.
+
+    Exit codes: 0 done or nothing to do; 1 the answer is no; 2 usage; 3 refused,
+    nothing written; 4 can't run here; 70 a bug of ours.
+    """
+
+
+for command in (
+    looking.list_recipes,
+    looking.show,
+    looking.status,
+    changing.apply,
+    changing.reapply,
+    looking.diff,
+    looking.export,
+    looking.show_log,
+    changing.revert,
+    looking.fetch,
+):
+    cli.add_command(command)

@@ -1,0 +1,76 @@
+"""Printing: answers on stdout, talk on stderr."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from patchkit.errors import PatchkitError
+
+if TYPE_CHECKING:
+    from patchkit.report import Style
+
+
+def print_error(problem: PatchkitError, as_json: bool) -> None:
+    from patchkit.report import error_json, error_text
+
+    if as_json:
+        print_json(error_json(problem))
+    else:
+        print(error_text(problem, style_for(sys.stderr)), file=sys.stderr)
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(value, indent=2))
+
+
+def style_for(stream: Any) -> Style:
+    from patchkit.report import Style
+
+    wanted = os.environ.get("NO_COLOR", "") == "" and os.environ.get("TERM") != "dumb"
+    return Style(wanted and stream.isatty())
+
+
+def answer(as_json: bool, value: Any, text: Callable[[Any, Style], str]) -> None:
+    """The answer, on stdout."""
+    if as_json:
+        print_json(value)
+    else:
+        shown = text(value, style_for(sys.stdout))
+        if shown:
+            print(shown)
+
+
+def say(text: str) -> None:
+    """Talk, on stderr."""
+    print(f"patchkit: {text}", file=sys.stderr)
+
+
+@contextmanager
+def slow(what: str) -> Iterator[None]:
+    """Say what is being done once it has taken over a second."""
+    timer = threading.Timer(1.0, say, [f"{what} ..."])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def write_diff(diff: bytes) -> None:
+    """Raw bytes to a pipe, colours to a terminal."""
+    from patchkit.report import diff_text
+
+    style = style_for(sys.stdout)
+    if style.colour:
+        print(diff_text(diff, style), end="")
+    else:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(diff)
+        sys.stdout.buffer.flush()

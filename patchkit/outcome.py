@@ -1,0 +1,147 @@
+"""What a plan, or the applied set, amounts to: for the command line to show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from patchkit.errors import UsageError
+from patchkit.model import FileState, Target
+from patchkit.report import Json, change_json, outcome_json, target_json, target_line
+from patchkit.source import strip_marks
+from patchkit.target import imported_package
+from patchkit.textdiff import unified
+from patchkit.workspace.planning import Plan
+from patchkit.workspace.tree import Workspace
+
+_NOTES = {
+    FileState.OVERWRITTEN: "the original had been put back; patched again",
+    FileState.REPLACED: "another SGLang is here than the journal knew; a new epoch"
+    " begins, the old entries stay readable",
+    FileState.FOREIGN: "marks without a journal; the original was proven and adopted",
+}
+
+
+def describe(
+    workspace: Workspace,
+    plan: Plan,
+    python: str | None,
+    dry: bool,
+    notes: list[str],
+    commit: str | None,
+) -> Json:
+    """The answer of apply, reapply and revert."""
+    names = ", ".join(plan.names) or "nothing"
+    changes = bool(plan.writes)
+    if not plan.changes:
+        done = "nothing to do"
+    elif dry:
+        done = "would change" if changes else "would only update the journal"
+    else:
+        done = "done" if changes else "only the journal was updated"
+    if plan.action != "revert" and plan.names and not plan.recipes:
+        done = "nothing to do: this tree needs none of it"
+    followed = []
+    if not dry:
+        followed = _next_steps(workspace, plan, python)
+    said = list(notes)
+    for state in {one.state for one in plan.files if one.changes or one.recipes}:
+        if state in _NOTES and plan.action != "revert":
+            paths = [one.path for one in plan.files if one.state is state]
+            said.append(f"{', '.join(paths)}: {_NOTES[state]}")
+    return {
+        "action": plan.action,
+        "target": target_json(workspace.target),
+        "headline": f"{plan.action} {names}: {done}",
+        "changed": plan.changes,
+        "written": changes and not dry,
+        "recipes": [one.name for one in plan.recipes],
+        "files": [
+            change_json(one.path, one.before, one.after, one.merged, one.state)
+            for one in plan.files
+        ],
+        "outcomes": [outcome_json(one) for one in plan.outcomes],
+        "notes": said,
+        "commit": commit,
+        "next": followed,
+    }
+
+
+def _next_steps(workspace: Workspace, plan: Plan, python: str | None) -> list[str]:
+    steps: list[str] = []
+    if plan.action == "revert":
+        if plan.writes:
+            steps.append("restart the server to be rid of it")
+    else:
+        named = {one.name for one in plan.recipes}
+        for name in plan.names:
+            info = workspace.registry.find(name)
+            if info is not None and info.next_step and name in named:
+                steps.append(info.next_step)
+    imported = imported_package(python)
+    if imported is not None and imported != workspace.target.package and steps:
+        steps.append(
+            f"mind that this python imports another copy: {imported}"
+            " (--python names the interpreter that runs the server)"
+        )
+    return steps
+
+
+def _in_tree(target: Target, path: str) -> str:
+    return f"{target.prefix}/{path}"
+
+
+def plan_diff(target: Target, plan: Plan) -> bytes:
+    return b"".join(
+        unified(one.before, one.after, _in_tree(target, one.path))
+        for one in sorted(plan.files, key=lambda one: one.path)
+    )
+
+
+def applied_diff(workspace: Workspace, recipe: str | None) -> bytes:
+    """originals -> patched tree; with ``recipe``, only its part of that."""
+    applied = {one.name: one for one in workspace.recorded.recipes}
+    if recipe is not None:
+        recipe = (
+            workspace.registry.get(recipe).name if recipe not in applied else recipe
+        )
+        if recipe not in applied:
+            return b""
+    recorded = workspace.contents()
+    before: Mapping[str, bytes | None] = recorded.original
+    if recipe is not None:
+        if not applied[recipe].inserts_only:
+            raise UsageError(
+                f"diff {recipe}: this recipe changes upstream lines, so its part"
+                " can't be told from its neighbours'",
+                hint="patchkit diff shows all that is applied",
+            )
+        owned = {
+            path: data
+            for path, data in recorded.patched.items()
+            if recipe in workspace.recorded.files[path].recipes
+        }
+        before = {
+            path: None if path not in recorded.original else strip_marks(data, recipe)
+            for path, data in owned.items()
+        }
+        after: Mapping[str, Any] = owned
+    else:
+        after = recorded.patched
+    paths = sorted({*before, *after})
+    return b"".join(
+        unified(before.get(p), after.get(p), _in_tree(workspace.target, p))
+        for p in paths
+    )
+
+
+def drift_diff(workspace: Workspace) -> bytes:
+    """patched tree -> the files as they are now: the user's own edits."""
+    patched = workspace.contents().patched
+    found = b""
+    for path, one in sorted(workspace.standings(workspace.owned_paths()).items()):
+        found += unified(patched.get(path), one.data, _in_tree(workspace.target, path))
+    return found
+
+
+__all__ = ["applied_diff", "describe", "drift_diff", "plan_diff", "target_line"]

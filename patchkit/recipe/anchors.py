@@ -1,0 +1,82 @@
+"""Where a recipe edits, and why an anchor could not be used."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from patchkit.model import Status
+
+
+class Unmatched(Exception):
+    """An anchor that a recipe could not use; becomes a Site of the outcome."""
+
+    status = Status.REFUSED
+
+    def __init__(self, message: str, *, like: str = ""):
+        super().__init__(message)
+        self.message = message
+        self.like = like
+
+
+class AnchorMissing(Unmatched):
+    """Nothing in the scope has the shape looked for. ``like`` finds the nearest."""
+
+    status = Status.ANCHOR_MISSING
+
+
+class Ambiguous(Unmatched):
+    """Two candidates for one anchor, or a shape that is not known."""
+
+
+class NotNeeded(Unmatched):
+    """This tree has it already, or has nothing to do it to."""
+
+    status = Status.NOT_NEEDED
+
+
+class BadOption(Exception):
+    """An option's value makes no sense; the message says what would."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """One site in the body of ``class_name.function``, edited by method ``edit``.
+
+    ``function`` may name several, separated by spaces: the first that the class has
+    (code moves between releases). ``edit(function) -> function`` may only change the
+    function's body.
+    """
+
+    site: str
+    class_name: str
+    function: str
+    edit: str
+
+    @property
+    def what(self) -> str:
+        return f"{self.class_name}.{self.function.replace(' ', ' or ')}"
+
+    def chosen(self, names: Sequence[str]) -> str:
+        """Which of the wanted functions a class with these methods has.
+
+        Raises AnchorMissing if none, Ambiguous if it is defined more than once.
+        """
+        for wanted in self.function.split():
+            if names.count(wanted) > 1:
+                raise Ambiguous(f"{self.class_name}.{wanted} is defined twice")
+            if wanted in names:
+                return wanted
+        like = f"def {self.function.split()[0]}(self"
+        raise AnchorMissing(f"no {self.what} in this file", like=like)
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import line, put where isort would put it in the top-level block."""
+
+    site: str
+    line: str
+
+
+Edit = Method | Import

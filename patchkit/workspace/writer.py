@@ -1,0 +1,108 @@
+"""Carries a Plan out: the journal first, then the files, then the user's commit."""
+
+from __future__ import annotations
+
+from patchkit.errors import Refused, UsageError
+from patchkit.journal import checkout as git_checkout
+from patchkit.journal.plumbing import trailer_block
+from patchkit.workspace import files
+from patchkit.workspace.planning import Plan
+from patchkit.workspace.tree import Workspace
+
+
+def execute(
+    workspace: Workspace, plan: Plan, *, commit: bool = False
+) -> tuple[list[str], str | None]:
+    """Journal first, then the files; notes, and the id of the user's commit.
+
+    Call it inside ``writing()``. Raises Refused with nothing written, or, with
+    ``commit``, Refused when git would not commit what was written.
+    """
+    if commit:
+        _check_commit(workspace, plan)
+    notes: list[str] = []
+    if plan.changes:
+        problems = files.check_writable(workspace.target.package, plan.writes)
+        if problems:
+            raise Refused(
+                "the target is read-only; nothing was written",
+                hint="make these writable (chmod u+w), or patch a copy",
+                details=tuple(problems),
+            )
+        notes = _write(workspace, plan)
+    if not commit:
+        return notes, None
+    assert workspace.checkout is not None
+    inside = [f"{workspace.target.prefix}/{one.path}" for one in plan.files]
+    inside += [f"{workspace.target.prefix}/{path}" for path in workspace.owned_paths()]
+    message = f"{_subject(plan)}\n\n{_trailers(plan)}"
+    made = git_checkout.commit(workspace.checkout, sorted(set(inside)), message)
+    return notes, made
+
+
+def _write(workspace: Workspace, plan: Plan) -> list[str]:
+    entry = workspace.store.record(
+        plan.state(),
+        plan.contents(),
+        workspace.recorded.commit,
+        _subject(plan),
+        _trailers(plan),
+    )
+    try:
+        notes = files.write_all(workspace.target.package, plan.writes)
+    except Refused:
+        workspace.store.drop_pending()
+        raise
+    except OSError as problem:
+        raise Refused(
+            f"writing stopped half-way: {problem}",
+            hint="patchkit status finishes or undoes it",
+        ) from None
+    workspace.store.settle(entry)
+    workspace._read()
+    return notes
+
+
+def _check_commit(workspace: Workspace, plan: Plan) -> None:
+    if workspace.checkout is None:
+        raise UsageError(
+            f"--commit: no git checkout tracks {workspace.target.package}",
+            hint="leave --commit away; patchkit log shows patchkit's own journal",
+        )
+    git_checkout.refuse_commit_in_progress(workspace.checkout)
+    edited = []
+    for one in plan.files:
+        if one.before is None:
+            continue
+        head = git_checkout.head_blob(
+            workspace.checkout, f"{workspace.target.prefix}/{one.path}"
+        )
+        if head is None and one.original is None:
+            continue
+        if one.merged or head not in (one.before, one.original):
+            edited.append(one.path)
+    if edited:
+        raise Refused(
+            f"--commit: {', '.join(edited)} has uncommitted edits of yours, which"
+            " would be committed with the patch",
+            hint="commit or stash them first",
+        )
+
+
+def _subject(plan: Plan) -> str:
+    names = ", ".join(plan.names) or "everything"
+    return f"{plan.action.capitalize()} {names}"
+
+
+def _trailers(plan: Plan) -> str:
+    named = {one.name: one for one in (*plan.previous.recipes, *plan.recipes)}
+    rows = [
+        (
+            name,
+            named[name].version,
+            " ".join(f"{k}={v}" for k, v in named[name].options.items()),
+        )
+        for name in plan.names
+        if name in named
+    ]
+    return trailer_block(rows)
