@@ -40,6 +40,15 @@ class _Span:
     stop: int
 
 
+def check_options(recipe: type[Recipe], options: Mapping[str, str]) -> str:
+    """Why these options make no sense, or nothing."""
+    try:
+        recipe(CodemodContext(), **options)
+    except BadOption as problem:
+        return str(problem)
+    return ""
+
+
 def apply(
     recipe: type[Recipe],
     source: bytes,

@@ -22,7 +22,7 @@ _OFF = frozenset({"", "0", "false", "no", "off"})
 
 @dataclass(frozen=True)
 class Settings:
-    """``ranks`` None: all ranks. ``problems``: sentences about values not understood."""
+    """``ranks`` None: all ranks. ``problems``: one sentence per bad value."""
 
     enabled: bool = False
     every: int = 1

@@ -60,8 +60,8 @@ def _guarded(function: Callable[_P, None]) -> Callable[_P, None]:
         try:
             with torch.no_grad():
                 function(*args, **kwargs)
-        except Exception as error:  # noqa: BLE001  the model must go on
-            # A logging handler can raise too.
+        except Exception as error:
+            # The model must go on. A logging handler can raise too.
             with contextlib.suppress(Exception):
                 site = str(args[0] if args else kwargs.get("site", function.__name__))
                 _STATE.failures[site] += 1

@@ -1,5 +1,5 @@
 # patchkit: tap
-"""A tensor's statistics over its finite elements. Pure: reads the tensor, nothing else."""
+"""A tensor's statistics over its finite elements. Pure: it only reads."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def measure(tensor: torch.Tensor) -> Statistics | None:
 
 
 def _reduce(part: torch.Tensor, wide: torch.dtype) -> tuple[torch.Tensor, ...]:
-    """Scaled sum, scaled norm, scale and non-finite count of one part, on its device."""
+    """Scaled sum, scaled norm, scale, non-finite count of a part, on its device."""
     values = part.to(wide)
     nonfinite = torch.isfinite(values).logical_not().sum(dtype=wide)
     finite = torch.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)

@@ -149,13 +149,15 @@ def _compose(
         # LibCST costs more than a whole revert: only where recipes run
         from patchkit import engine
 
-        members = [
-            Member(
-                info,
-                partial(_run, engine.apply, load(info), wanted[info.name].options),
-            )
-            for info in infos
-        ]
+        for info in infos:
+            recipe, options = load(info), wanted[info.name].options
+            problem = engine.check_options(recipe, options)
+            if problem:
+                raise UsageError(
+                    f"{info.name}: {problem}",
+                    hint=f"patchkit show {info.name} lists its options",
+                )
+            members.append(Member(info, partial(_run, engine.apply, recipe, options)))
     composition = compose(originals, members, tap)
     if composition.failures:
         raise _refusal(composition.failures)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import release_tree
 
 pytestmark = pytest.mark.probe
 
@@ -33,21 +34,6 @@ WITH_CAPTURE = ("0.5.5", "0.5.9", "0.5.15", "0.5.23")
 
 AUX = ["deepseek_v2.aux"] * 3 + ["logits_processor.concat"]
 DRAFT = ["llama_eagle3.fc_in", "llama_eagle3.fc_out", "logits_processor.concat"]
-
-ReleaseTree = Callable[[str], Path]
-
-
-@pytest.fixture(scope="session")
-def release_tree() -> ReleaseTree:
-    """STUB, to be replaced by the one in tests/conftest.py: delete this fixture."""
-
-    def find(version: str) -> Path:
-        tree = ROOT / ".cache" / "trees" / version
-        if not tree.is_dir():
-            pytest.skip(f"SGLang {version} is not in {tree}")
-        return tree
-
-    return find
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -94,7 +80,7 @@ Run = Callable[..., tuple[int, dict[str, Any], str]]
 
 
 @pytest.fixture
-def damaged(tmp_path: Path, release_tree: ReleaseTree) -> Callable[..., Path]:
+def damaged(tmp_path: Path) -> Callable[..., Path]:
     """A copy of a release in which one pattern of one file was replaced once."""
 
     def make(version: str, file: str, pattern: str, replacement: str) -> Path:
@@ -126,9 +112,7 @@ def assert_clean(report: dict[str, Any], tree: Path) -> None:
 
 
 @pytest.mark.parametrize("version", WITH_CAPTURE)
-def test_release_with_capture(
-    version: str, release_tree: ReleaseTree, probe: Run
-) -> None:
+def test_release_with_capture(version: str, probe: Run) -> None:
     tree = release_tree(version)
     code, report, errors = probe(tree)
     assert (code, report["verdict"]) == (0, "PASS"), errors
@@ -148,9 +132,7 @@ def test_release_with_capture(
 
 
 @pytest.mark.parametrize("version", WITHOUT_CAPTURE)
-def test_release_without_capture(
-    version: str, release_tree: ReleaseTree, probe: Run
-) -> None:
+def test_release_without_capture(version: str, probe: Run) -> None:
     tree = release_tree(version)
     code, report, errors = probe(tree)
     assert (code, report["verdict"]) == (0, "PASS"), errors
@@ -161,7 +143,7 @@ def test_release_without_capture(
     assert [entry["site"] for entry in report["observations"]] == DRAFT
 
 
-def test_bfloat16(release_tree: ReleaseTree, probe: Run) -> None:
+def test_bfloat16(probe: Run) -> None:
     tree = release_tree("0.5.9")
     code, report, errors = probe(tree, "--dtype", "bfloat16")
     assert code == 0, errors
@@ -170,9 +152,7 @@ def test_bfloat16(release_tree: ReleaseTree, probe: Run) -> None:
     assert report["digest"] == pytest.approx(DIGEST, rel=0.01)
 
 
-def test_the_target_is_not_written_to(
-    tmp_path: Path, release_tree: ReleaseTree, probe: Run
-) -> None:
+def test_the_target_is_not_written_to(tmp_path: Path, probe: Run) -> None:
     copy = tmp_path / "0.5.9"
     shutil.copytree(
         release_tree("0.5.9"),

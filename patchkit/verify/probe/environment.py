@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import _imp
+import contextlib
 import gc
+import hashlib
 import importlib.abc
 import importlib.machinery
 import logging
+import marshal
 import os
 import sys
 import types
 from collections.abc import Sequence
+from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 from typing import Any
 
@@ -40,24 +45,40 @@ def prepare() -> None:
 
 def bytecode_cache() -> Path:
     """Where compiled sglang modules go, so that the target is never written to."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "patchkit" / "pycache"
+    cache = os.environ.get("PATCHKIT_CACHE")
+    if not cache:
+        home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+        cache = str(Path(home, "patchkit"))
+    return Path(cache) / f"bytecode-{MAGIC_NUMBER.hex()}"
 
 
 class TargetLoader(importlib.machinery.SourceFileLoader):
-    """Loads a target's source and keeps its bytecode outside the target.
+    """Loads a target's source, with bytecode kept elsewhere under its content's hash.
 
-    Bytecode lying in the target is not read either: what is probed is the source.
+    So what runs is the source, never stale bytecode lying in the target, and
+    a scratch copy of a release costs no second compilation.
     """
 
     def get_code(self, fullname: str) -> types.CodeType | None:
-        # The prefix must not last: torch's bytecode is beside its source.
-        before = sys.pycache_prefix
-        sys.pycache_prefix = str(bytecode_cache())
+        path = self.get_filename(fullname)
+        source = self.get_data(path)
+        cached = bytecode_cache() / hashlib.sha256(source).hexdigest()
         try:
-            return super().get_code(fullname)
-        finally:
-            sys.pycache_prefix = before
+            code: types.CodeType = marshal.loads(cached.read_bytes())
+        except (OSError, ValueError, TypeError, EOFError):
+            code = self.source_to_code(source, path)
+            _store(cached, marshal.dumps(code))
+        # As importlib does: tracebacks and inspect.getsource go by this name.
+        _imp._fix_co_filename(code, path)  # type: ignore[attr-defined]
+        return code
+
+
+def _store(file: Path, data: bytes) -> None:
+    with contextlib.suppress(OSError):  # a cache that can't be written costs time only
+        file.parent.mkdir(parents=True, exist_ok=True)
+        part = file.with_suffix(f".{os.getpid()}")
+        part.write_bytes(data)
+        part.replace(file)
 
 
 class TargetFinder(importlib.abc.MetaPathFinder):

@@ -54,7 +54,7 @@ class Probe:
         try:
             with tempfile.TemporaryDirectory(prefix="patchkit-probe-") as folder:
                 self._steps(str(Path(folder, "rendezvous")))
-        except Exception as error:  # noqa: BLE001 (SGLang may raise anything)
+        except Exception as error:
             self.report["failed_step"] = {
                 "step": self.ledger.phase,
                 "error": f"{type(error).__name__}: {error}",
