@@ -34,10 +34,12 @@ _HEADER = "class _:"
 
 @dataclass(frozen=True)
 class _Span:
-    """Lines ``start`` (0-based) to ``stop`` (exclusive)."""
+    """Lines ``start`` (0-based) to ``stop`` (exclusive); for an import line also
+    which statement of that slice it becomes."""
 
     start: int
     stop: int
+    index: int = 0
 
 
 def check_options(recipe: type[Recipe], options: Mapping[str, str]) -> str:
@@ -154,7 +156,7 @@ def _run(
     for _, group in groupby(edits, key=_scope):
         members = list(group)
         try:
-            span = _locate(tree, members[0])
+            span = _locate(tree, members[0], lines)
         except Unmatched as problem:
             sites += [_site(one.site, problem, lines, None) for one in members]
             continue
@@ -186,10 +188,10 @@ def _scope(edit: Edit) -> tuple[str, str]:
     return (edit.class_name, edit.function)
 
 
-def _locate(tree: ast.Module, edit: Edit) -> _Span:
+def _locate(tree: ast.Module, edit: Edit, lines: list[bytes]) -> _Span:
     """Where the smallest safe slice for ``edit`` lies."""
     if isinstance(edit, Import):
-        return _locate_import(tree, edit)
+        return _locate_import(tree, edit, lines)
     methods = [
         node
         for owner in tree.body
@@ -206,21 +208,20 @@ def _locate(tree: ast.Module, edit: Edit) -> _Span:
     return _Span(start - 1, node.end_lineno)
 
 
-def _locate_import(tree: ast.Module, edit: Import) -> _Span:
-    ours = edit.line.split()[1]
+def _locate_import(tree: ast.Module, edit: Import, lines: list[bytes]) -> _Span:
+    """The import beside which the line goes; ``_Span.index`` says on which side."""
     last: ast.stmt | None = None
     for node in tree.body:
         if not isinstance(node, (ast.Import, ast.ImportFrom)):
             continue
         last = node
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            same = node.module.split(".")[0] == ours.split(".")[0]
-            if same and node.module > ours:
-                break
+            above = lines[node.lineno - 2] if node.lineno > 1 else b""
+            if edit.goes_before(node.module, above.lstrip().startswith(b"#")):
+                return _Span(node.lineno - 1, node.end_lineno or node.lineno, 0)
     if last is None:
         raise AnchorMissing("no import at the top level of this file", like="import")
-    assert last.end_lineno is not None
-    return _Span(last.lineno - 1, last.end_lineno)
+    return _Span(last.lineno - 1, last.end_lineno or last.lineno, 1)
 
 
 def _edit_slice(
@@ -240,12 +241,13 @@ def _edit_slice(
         raise BadSource(
             f"LibCST can't print lines {span.start + 1}-{span.stop} back unchanged"
         )
+    instance.indent = module.default_indent
     sites: list[Site] = []
     for edit in edits:
         before = module
         try:
             if isinstance(edit, Import):
-                module = instance.add_import(module, edit)
+                module = instance.add_import(module, edit.line, span.index)
             else:
                 module = _edit_method(instance, edit, module)
         except Unmatched as problem:

@@ -7,8 +7,8 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Callable
 
 import pytest
 
@@ -19,9 +19,7 @@ CACHE = Path(os.environ["PATCHKIT_CACHE"])
 #: Every SGLang release on PyPI from 0.4.6 to 0.5.23 (0.5.0 was never published).
 RELEASES = tuple((ROOT / "tests" / "releases.txt").read_text().split())
 #: At least one of each era; these run by default.
-SAMPLE = (
-    "0.4.6 0.4.9 0.5.3 0.5.4.post2 0.5.5 0.5.9 0.5.12 0.5.13 0.5.15 0.5.18 0.5.23"
-).split()
+SAMPLE = tuple((ROOT / "tests" / "sample.txt").read_text().split())
 
 #: What a tree needs for patching (running it needs all of it).
 _PARTS = (
@@ -97,7 +95,8 @@ def snapshot(folder: Path) -> dict[str, bytes]:
         path.relative_to(folder).as_posix(): path.read_bytes()
         for path in sorted(folder.rglob("*"))
         if path.is_file()
-        and not {".git", ".patchkit", "__pycache__"} & set(path.relative_to(folder).parts)
+        and not {".git", ".patchkit", "__pycache__"}
+        & set(path.relative_to(folder).parts)
     }
 
 

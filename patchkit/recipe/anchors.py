@@ -78,5 +78,16 @@ class Import:
     site: str
     line: str
 
+    def goes_before(self, module: str, glued: bool) -> bool:
+        """Whether isort would put the line in front of ``from module import ...``.
+
+        Never in front of an import that a comment is glued to: the comment would
+        then seem to be about our line. If there is no place, it goes after the last
+        import.
+        """
+        ours = self.line.split()[1]
+        same_package = module.split(".")[0] == ours.split(".")[0]
+        return same_package and module > ours and not glued
+
 
 Edit = Method | Import

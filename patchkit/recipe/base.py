@@ -54,6 +54,8 @@ class Recipe(CodemodCommand):
         self.chosen = {name: default for name, (default, _) in self.options.items()}
         self.chosen.update({k: v for k, v in options.items() if v is not None})
         self.found: list[Site] = []
+        #: one level of indentation in the file at hand
+        self.indent = " " * 4
         self.check_options()
 
     @classmethod
@@ -85,6 +87,7 @@ class Recipe(CodemodCommand):
 
     def transform_module_impl(self, tree: cst.Module) -> cst.Module:
         edits = self.edits_for(self.context.filename or "")
+        self.indent = tree.default_indent
         if edits and self.inserts_only:
             clean = strip_marks(tree.bytes, self.recipe_name())
             if clean != tree.bytes:
@@ -92,7 +95,8 @@ class Recipe(CodemodCommand):
         for edit in edits:
             try:
                 if isinstance(edit, Import):
-                    tree = self.add_import(tree, edit)
+                    index = import_position(tree, edit)
+                    tree = self.add_import(tree, edit.line, index)
                 else:
                     function = find_method(tree, edit)
                     changed = self.run_edit(edit, function)
@@ -110,13 +114,13 @@ class Recipe(CodemodCommand):
         method: Callable[[cst.FunctionDef], cst.FunctionDef] = getattr(self, edit.edit)
         return method(function)
 
-    def add_import(self, module: cst.Module, edit: Import) -> cst.Module:
-        """Insert ``edit.line`` in front of the import that isort would put next."""
-        index = import_position(module.body, edit.line)
+    def add_import(self, module: cst.Module, line: str, index: int) -> cst.Module:
+        """Insert ``line`` as statement ``index`` of the module's body."""
         body = list(module.body)
-        (new,) = self.lines([edit.line])
-        if index < len(body):
-            following = body[index]
+        (new,) = self.lines([line])
+        following = body[index] if index < len(body) else None
+        if following is not None and _import_of(following) is not None:
+            # the blank lines in front of the import block go in front of ours
             new = new.with_changes(leading_lines=following.leading_lines)
             body[index] = following.with_changes(leading_lines=())
         body.insert(index, new)
@@ -125,7 +129,10 @@ class Recipe(CodemodCommand):
     def lines(self, code: Iterable[str]) -> list[Statement]:
         """Parse ``code`` (physical lines, indented by 4) with the mark on each."""
         mine = mark(self.recipe_name())
-        text = "".join(f"{line}  {mine}\n" for line in code)
+        text = ""
+        for line in code:
+            bare = line.lstrip(" ")
+            text += self.indent * ((len(line) - len(bare)) // 4) + f"{bare}  {mine}\n"
         return list(cst.parse_module(text).body)
 
     def gated(
@@ -176,22 +183,33 @@ def find_method(module: cst.Module, edit: Method) -> cst.FunctionDef:
     return next(node for node in methods.values() if node.name.value == wanted)
 
 
-def import_position(body: Sequence[cst.CSTNode], line: str) -> int:
-    """Index in ``body`` at which isort would put ``line``, or after all imports."""
-    ours = line.split()[1]
+def import_position(module: cst.Module, edit: Import) -> int:
+    """Which statement of the module ``edit.line`` should be; see ``Import.before``."""
     last = None
-    for index, statement in enumerate(body):
-        if not isinstance(statement, cst.SimpleStatementLine):
-            continue
-        node = statement.body[0]
-        if not isinstance(node, (cst.Import, cst.ImportFrom)):
+    for index, statement in enumerate(module.body):
+        node = _import_of(statement)
+        if node is None:
             continue
         last = index
         if isinstance(node, cst.ImportFrom) and node.module and not node.relative:
-            name = cst.Module([]).code_for_node(node.module)
-            glued = any(line.comment for line in statement.leading_lines)
-            if name.split(".")[0] == ours.split(".")[0] and name > ours and not glued:
+            above = _leading_lines(statement) or (() if index else module.header)
+            glued = bool(above and above[-1].comment)
+            if edit.goes_before(cst.Module([]).code_for_node(node.module), glued):
                 return index
     if last is None:
         raise AnchorMissing("no import at the top level of this file", like="import")
     return last + 1
+
+
+def _import_of(statement: cst.CSTNode) -> cst.Import | cst.ImportFrom | None:
+    if isinstance(statement, cst.SimpleStatementLine):
+        node = statement.body[0]
+        if isinstance(node, (cst.Import, cst.ImportFrom)):
+            return node
+    return None
+
+
+def _leading_lines(statement: cst.CSTNode) -> Sequence[cst.EmptyLine]:
+    if isinstance(statement, cst.SimpleStatementLine):
+        return statement.leading_lines
+    return ()

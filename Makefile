@@ -1,0 +1,38 @@
+# Each target does all its own set-up. PYTHON picks the interpreter (3.10 or newer).
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+export PATCHKIT_CACHE ?= $(CURDIR)/.cache
+
+.PHONY: demo test lint matrix crash bench clean
+
+# The extras pin torch 2.13.0; install a CPU build into $(VENV) first to save gigabytes.
+$(VENV)/installed: setup.cfg
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,verify]'
+	touch $@
+
+demo: $(VENV)/installed
+	$(BIN)/python demo.py
+
+test: $(VENV)/installed lint
+	$(BIN)/python -m pytest -m "not matrix and not crash"
+
+lint: $(VENV)/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+# all 58 releases: apply, idempotence, strip, sites, golden lines, LibCST's own runner
+matrix: $(VENV)/installed
+	$(BIN)/python -m tests.matrix
+
+# every kill point of every scenario
+crash: $(VENV)/installed
+	$(BIN)/python -m tests.crash
+
+bench: $(VENV)/installed
+	$(BIN)/python bench/commands.py
+
+clean:
+	rm -rf $(VENV) .cache build *.egg-info
