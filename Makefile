@@ -13,7 +13,7 @@ $(VENV)/installed: setup.cfg
 	touch $@
 
 demo: $(VENV)/installed
-	$(BIN)/python demo.py
+	docs/demo.sh $(abspath $(BIN))
 
 test: $(VENV)/installed lint
 	$(BIN)/python -m pytest -m "not matrix and not crash"
@@ -25,7 +25,7 @@ lint: $(VENV)/installed
 
 # all 58 releases: apply, idempotence, strip, sites, golden lines, LibCST's own runner
 matrix: $(VENV)/installed
-	$(BIN)/python -m tests.matrix
+	$(BIN)/python tests/matrix.py
 
 # every kill point of every scenario
 crash: $(VENV)/installed

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import ast
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import libcst as cst
 import pytest
-from conftest import RELEASES, ROOT, SAMPLE, stock
+from conftest import RELEASES, ROOT, SAMPLE, git, make_checkout, snapshot, stock
 from libcst.codemod import CodemodContext
 
 from patchkit import engine
+from patchkit.cli import run
 from patchkit.model import Status
 from patchkit.recipes.debug_logging import DebugLogging
 from patchkit.source import marked_by, physical_lines, strip_marks
@@ -121,6 +123,39 @@ def test_libcst_over_the_whole_file_gives_the_same(release):
             codemod = DebugLogging(CodemodContext(filename=path), layers="all")
             whole = codemod.transform_module(cst.parse_module(whole)).bytes
             assert whole == sliced
+
+
+@releases
+def test_round_trip_in_a_checkout_and_in_site_packages(release, tmp_path):
+    """Apply, no-op apply, status, diff, revert; git sees only the intended lines."""
+    site = tmp_path / "site-packages"
+    shutil.copytree(stock(release), site)
+    checkout = make_checkout(stock(release), tmp_path / "checkout")
+    for folder in (site, checkout):
+        before = snapshot(folder)
+        target = ["--target", str(folder)]
+        assert run(["apply", "debug-logging", *target]) == 0
+        assert run(["apply", "debug-logging", "--check", *target]) == 0
+        assert run(["status", "--check", *target]) == 0
+        if folder == checkout:
+            check_git_diff(checkout)
+        assert run(["revert", *target]) == 0
+        assert snapshot(folder) == before
+    assert git(checkout, "status", "--porcelain") == ""
+
+
+def check_git_diff(checkout: Path) -> None:
+    """Only added lines, each with our mark, in the three files; and the tap."""
+    diff = git(checkout, "diff", "-U0").splitlines()
+    added = [x for x in diff if x.startswith("+") and not x.startswith("+++")]
+    removed = [x for x in diff if x.startswith("-") and not x.startswith("---")]
+    assert added and not removed
+    assert all(line.endswith("  # patchkit: debug-logging") for line in added)
+    changed = git(checkout, "diff", "--name-only").split()
+    assert sorted(changed) == sorted(f"python/sglang/{path}" for path in FILES)
+    status = git(checkout, "status", "--porcelain").splitlines()
+    untracked = [line[3:] for line in status if line.startswith("??")]
+    assert untracked == ["python/sglang/srt/patchkit_tap/"]
 
 
 def test_libcsts_own_command_runs_the_recipe(tree, tmp_path):

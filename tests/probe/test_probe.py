@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import release_tree
+from conftest import release_tree, run_patchkit
 
 pytestmark = pytest.mark.probe
 
@@ -227,3 +227,35 @@ def test_a_folder_without_sglang_cannot_run(tmp_path: Path, probe: Run) -> None:
     assert (code, report["verdict"]) == (4, "CANNOT RUN")
     assert report["failed_step"]["step"] == "import sglang"
     assert "No module named 'sglang'" in errors
+
+
+TAP_LINE = re.compile(r"EAGLE3_DEBUG\[(?P<site>[\w.]+)\] (?P<fields>.*)")
+
+
+@pytest.mark.parametrize("version", ["0.5.3", "0.5.9", "0.5.23"])
+def test_taps_say_what_the_oracle_saw(
+    version: str, tmp_path: Path, probe: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = tmp_path / version
+    shutil.copytree(release_tree(version), tree, copy_function=os.link)
+    done = run_patchkit("apply", "debug-logging", "--target", tree)
+    assert done.returncode == 0, done.stderr
+    code, quiet, errors = probe(tree)
+    assert code == 0 and "EAGLE3_DEBUG[" not in errors
+    monkeypatch.setenv("EAGLE3_DEBUG", "1")
+    code, report, errors = probe(tree)
+    assert code == 0, errors
+    assert report["digest"] == quiet["digest"]
+
+    lines = list(TAP_LINE.finditer(errors))
+    seen = report["observations"]
+    assert [line["site"] for line in lines] == [entry["site"] for entry in seen]
+    for line, entry in zip(lines, seen):
+        fields = dict(re.findall(r"(\w+)=(\S+)", line["fields"]))
+        assert fields["shape"] == "x".join(map(str, entry["shape"]))
+        assert fields["dtype"] == entry["dtype"]
+        for name in ("norm", "mean", "absmax"):
+            said = pytest.approx(float(fields[name]), rel=1e-4, abs=1e-6)
+            assert entry[name] == said, (line[0], entry)
+        if "layer" in entry:
+            assert fields["layer"] == str(entry["layer"])

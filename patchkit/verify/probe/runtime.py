@@ -103,6 +103,11 @@ def publish_server_args(rank: Rank) -> Any:
     batch = optional("sglang.srt.managers.schedule_batch")
     if hasattr(batch, "global_server_args_dict"):
         batch.global_server_args_dict.update(vars(args))
+        moe = optional("sglang.srt.layers.moe.utils")
+        if hasattr(moe, "MoeA2ABackend") and not hasattr(moe, "initialize_moe_config"):
+            # 0.4.10.post2 alone: an enum that the model runner puts there.
+            backend = moe.MoeA2ABackend(args.moe_a2a_backend)
+            batch.global_server_args_dict["moe_a2a_backend"] = backend
     return args
 
 

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# `make demo`: the main job on a real SGLang release, on a CPU, from nothing to nothing.
+set -euo pipefail
+export PATH="$1:$PATH"
+release=${2:-0.5.9}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+sglang=$work/sglang-$release
+
+show() { printf '\n$ %s\n' "${*//$work\//}"; }
+run() {
+    show "$@"
+    "$@"
+}
+digest() { (cd "$sglang/sglang" && find . -name __pycache__ -prune -o -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum); }
+
+run patchkit fetch "$release" --into "$sglang"
+before=$(digest)
+run patchkit apply debug-logging --target "$sglang"
+run patchkit status --target "$sglang"
+show patchkit diff debug-logging "# only its part in llama_eagle3.py"
+patchkit diff debug-logging --target "$sglang" | sed -n '/models\/llama_eagle3.py/,$p'
+
+printf '\nThe patched modules, on a tiny DeepSeek-V3-style target and its EAGLE-3 draft:\n'
+show EAGLE3_DEBUG=1 python -m patchkit.verify.probe --target "$sglang"
+EAGLE3_DEBUG=1 python -m patchkit.verify.probe --target "$sglang" \
+    2>"$work/log" >"$work/out" || { cat "$work/out" "$work/log"; exit 1; }
+grep 'EAGLE3_DEBUG\[' "$work/log" || { echo "no tap spoke"; cat "$work/log"; exit 1; }
+cat "$work/out"
+
+run patchkit revert --target "$sglang"
+after=$(digest)
+[ "$before" = "$after" ] || { echo "the tree is NOT what it was"; exit 1; }
+printf '\nThe tree is byte for byte what it was: %s\n' "${after%% *}"
