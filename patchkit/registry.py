@@ -12,7 +12,6 @@ import ast
 import difflib
 import hashlib
 import importlib
-import importlib.metadata
 import importlib.util
 import sys
 from collections.abc import Iterable, Mapping
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from patchkit.recipe import Recipe
 
 BUILTIN = "builtin"
+PLUGIN = "entry point"
 
 
 class Registry:
@@ -36,17 +36,14 @@ class Registry:
         self._recipes: dict[str, RecipeInfo] = {}
         for path in _package_files("patchkit.recipes"):
             self._add(path, BUILTIN, "patchkit.recipes." + path.stem)
-        for entry in importlib.metadata.entry_points(group="patchkit.recipes"):
-            spec = importlib.util.find_spec(entry.module)
-            if spec is not None and spec.origin is not None:
-                self._add(Path(spec.origin), "entry point", entry.module)
+        self._plugins_read = False
         for folder in folders:
             self.add_folder(folder)
 
     def add_folder(self, folder: Path) -> None:
         if not folder.is_dir():
             raise UsageError(
-                f"--recipes {folder}: there is no such folder",
+                f"{folder}: there is no such folder of recipes",
                 hint="give the folder that holds your recipe files",
             )
         for path in sorted(folder.glob("[!_]*.py")):
@@ -64,10 +61,30 @@ class Registry:
             )
         self._recipes[info.name] = info
 
-    def all(self) -> list[RecipeInfo]:
+    def _read_plugins(self) -> None:
+        """Recipes of other distributions; asking for them costs half a `status`."""
+        if self._plugins_read:
+            return
+        self._plugins_read = True
+        from importlib.metadata import entry_points
+
+        for entry in entry_points(group="patchkit.recipes"):
+            spec = importlib.util.find_spec(entry.module)
+            if spec is not None and spec.origin is not None:
+                self._add(Path(spec.origin), PLUGIN, entry.module)
+
+    def near(self) -> list[RecipeInfo]:
+        """The built-in recipes and those of the folders given, by name."""
         return [self._recipes[name] for name in sorted(self._recipes)]
 
+    def all(self) -> list[RecipeInfo]:
+        """``near``, and the recipes of other distributions."""
+        self._read_plugins()
+        return self.near()
+
     def find(self, name: str) -> RecipeInfo | None:
+        if name not in self._recipes:
+            self._read_plugins()
         return self._recipes.get(name)
 
     def get(self, name: str) -> RecipeInfo:
@@ -86,7 +103,7 @@ class Registry:
 
         Raises Refused if it is no longer there: its neighbours can't be recomputed.
         """
-        if applied.origin not in (BUILTIN, "entry point"):
+        if applied.origin not in (BUILTIN, PLUGIN):
             folder = Path(applied.origin)
             if applied.name not in self._recipes and folder.is_dir():
                 self.add_folder(folder)

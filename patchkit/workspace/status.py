@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from patchkit.errors import PatchkitError
 from patchkit.model import TAP_FOLDER, FileState
 from patchkit.registry import tap_digest
 from patchkit.workspace.tree import Workspace
@@ -47,10 +48,13 @@ def read_status(workspace: Workspace) -> tuple[RecipeStatus, ...]:
     standings = workspace.standings(workspace.owned_paths())
     found = []
     for one in state.recipes:
-        info = workspace.registry.find(one.name)
         outdated = ""
+        try:
+            info = workspace.registry.recorded(one)
+        except PatchkitError:
+            info = None
         if info is None:
-            outdated = f"its recipe file is gone (it was in {one.origin})"
+            outdated = f"its recipe file is gone, or broken (it was in {one.origin})"
         elif (info.version, info.digest) != (one.version, one.digest):
             outdated = f"the recipe is at version {info.version} now"
             if info.version == one.version:
@@ -82,7 +86,7 @@ def read_status(workspace: Workspace) -> tuple[RecipeStatus, ...]:
     if not state.recipes:
         found += _foreign(workspace)
         known = {one.name for one in found}
-    for info in workspace.registry.all():
+    for info in workspace.registry.near():
         if info.name not in known:
             found.append(
                 RecipeStatus(info.name, info.version, {}, FileState.NOT_APPLIED, ())

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from patchkit.errors import Refused
 from patchkit.journal import checkout as git_checkout
+from patchkit.journal.plumbing import require_git
 from patchkit.journal.state import Contents, State
 from patchkit.journal.store import Store
 from patchkit.model import TAP_FOLDER, Target
@@ -65,6 +66,7 @@ class Workspace:
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Hold the lock; first finish or undo what a kill interrupted."""
+        require_git()
         with lock.held(self.target.journal):
             self.store.clean()
             self._read()
@@ -125,7 +127,7 @@ class Workspace:
         """Marked files of a tree without a journal, and the recipes in their marks."""
         package = self.target.package
         found: dict[str, tuple[str, ...]] = {}
-        for path in sorted({p for info in self.registry.all() for p in info.files}):
+        for path in sorted({p for info in self.registry.near() for p in info.files}):
             data = files.read(package, path)
             names = mark_names(data or b"")
             if names:
