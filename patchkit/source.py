@@ -84,7 +84,7 @@ def decode(data: bytes) -> Text:
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
     except SyntaxError as problem:
-        raise BadSource(f"unknown encoding: {problem.msg or problem}") from None
+        raise BadSource(f"its encoding can't be told: {problem.msg}") from None
     head = codecs.BOM_UTF8 if data.startswith(codecs.BOM_UTF8) else b""
     encoding = "utf-8" if encoding == "utf-8-sig" else encoding
     body = data[len(head) :]

@@ -68,6 +68,8 @@ class Method:
             if wanted in names:
                 return wanted
         like = f"def {self.function.split()[0]}(self"
+        if not names:
+            like = f"class {self.class_name}(nn.Module):"
         raise AnchorMissing(f"no {self.what} in this file", like=like)
 
 
