@@ -95,7 +95,7 @@ def apply(
             else Status.ANCHOR_MISSING
         )
         return Outcome(name, path, status, source, sites)
-    broken = _check(recipe, dict(options or {}), before, after, path)
+    broken = _check(recipe, dict(options or {}), text, tree, before, after, path)
     if broken:
         return refused("recipe", broken)
     if all(site.status is Status.NOT_NEEDED for site in sites) and after == before:
@@ -110,26 +110,28 @@ def apply(
 def _check(
     recipe: type[Recipe],
     options: Mapping[str, str],
+    text: Text,
+    tree: ast.Module,
     before: bytes,
     after: bytes,
     path: str,
 ) -> str:
-    """Why the result must not be written, or nothing."""
+    """Why the result must not be written, or nothing. ``tree``: that of ``before``."""
     if after == before:
         return ""
     name = recipe.recipe_name()
     if recipe.inserts_only and strip_marks(after, name) != before:
         return "the recipe changed lines that it did not mark"
     try:
-        text = decode(after)
-        tree = ast.parse(text.text)
-        compile(tree, path, "exec", dont_inherit=True)
+        compile(decode(after).text, path, "exec", dont_inherit=True)
+        if not recipe.inserts_only:
+            text = decode(after)
+            tree = ast.parse(text.text)
     except (BadSource, SyntaxError, ValueError) as problem:
         return f"the recipe returned code that does not compile: {problem}"
-    if recipe.inserts_only:
-        # stripped first, so a second run starts from ``before``: it must agree
-        text, tree = decode(before), ast.parse(decode(before).text)
     try:
+        # an inserting recipe's own marks are stripped before it runs, so that its
+        # second run starts from ``before`` too
         again, _ = _run(recipe, options, text, tree, path)
     except Exception as problem:
         return f"the recipe fails on its own result: {problem}"

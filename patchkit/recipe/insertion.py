@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from patchkit.recipe.anchors import Ambiguous
-from patchkit.recipe.shapes import Statement
+from patchkit.recipe.shapes import Statement, may_hold_statements
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,9 @@ class _Splice(cst.CSTTransformer):
         self.pending = set(self.wanted)
         # a method's body: one level for the class, one for the function
         self.depth = 1
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        return may_hold_statements(node) and super().on_visit(node)
 
     def visit_IndentedBlock(self, node: cst.IndentedBlock) -> None:
         self.depth += 1

@@ -27,11 +27,28 @@ def statements(node: cst.CSTNode) -> list[cst.CSTNode]:
         def on_visit(self, inner: cst.CSTNode) -> bool:
             if inner is not node and isinstance(inner, _STATEMENT):
                 found.append(inner)
-            nested = isinstance(inner, (cst.FunctionDef, cst.ClassDef, cst.Lambda))
-            return inner is node or not nested
+            nested = isinstance(inner, (cst.FunctionDef, cst.ClassDef))
+            return inner is node or (not nested and may_hold_statements(inner))
 
     node.visit(Collect())
     return found
+
+
+def may_hold_statements(node: cst.CSTNode) -> bool:
+    """Whether it is worth looking inside: most nodes are expressions."""
+    return not isinstance(
+        node,
+        (
+            cst.BaseExpression,
+            cst.SimpleStatementLine,
+            cst.SimpleStatementSuite,
+            cst.Parameters,
+            cst.Decorator,
+            cst.EmptyLine,
+            cst.TrailingWhitespace,
+            cst.BaseParenthesizableWhitespace,
+        ),
+    )
 
 
 def only(statement: cst.CSTNode) -> cst.BaseSmallStatement | None:
