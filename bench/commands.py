@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 os.environ.setdefault("PATCHKIT_CACHE", str(ROOT / ".cache"))
 sys.path.insert(0, str(ROOT / "tests"))
 
-from conftest import make_checkout, stock  # noqa: E402
+from support import make_checkout, stock  # noqa: E402
 
 PYTHON = sys.executable
 PATCHKIT = str(Path(PYTHON).parent / "patchkit")

@@ -9,9 +9,10 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+import zlib
 from pathlib import Path
 
-from patchkit.errors import CannotRun, UsageError
+from patchkit.errors import CannotRun, Refused, UsageError
 
 #: From 0.5.11 on, wheels are tagged for Linux although the sglang/ tree inside is
 #: plain Python: asked for explicitly, they come on any machine.
@@ -22,6 +23,9 @@ _PLATFORM = (
     "--implementation=cp",
     "--python-version=3.12",
 )
+
+#: What an unpacked wheel, and patchkit's work on it, put at its top.
+_UNPACKED = r"(sglang|tools|sglang-.*\.(dist-info|data)|\.patchkit)\Z"
 
 
 def cache_folder() -> Path:
@@ -92,25 +96,34 @@ def _download(version: str, folder: Path) -> None:
 def fetch_tree(version: str, folder: Path, *, force: bool = False) -> Path:
     """Unpack the release into ``folder`` (all or nothing); returns the wheel.
 
-    Raises UsageError if ``folder`` is there already and not ``force``.
+    Raises UsageError if ``folder`` is there already and not ``force``, Refused if it
+    holds more than an unpacked wheel.
     """
-    if folder.exists() and not force and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(
-            f"{folder} is there already", hint="give another --into, or --force"
-        )
+    if os.path.lexists(folder):
+        _check_replaceable(folder, force)
     wheel = fetch_wheel(version)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(prefix=".patchkit-fetch-", dir=folder.parent))
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(prefix=".patchkit-fetch-", dir=folder.parent))
+    except OSError as problem:
+        raise UsageError(
+            f"{folder} can't be written: {problem.strerror}", hint="give another --into"
+        ) from None
+    new, old = aside / "new", aside / "old"
     try:
         with zipfile.ZipFile(wheel) as archive:
-            archive.extractall(aside)  # refuses absolute and parent paths
+            archive.extractall(new)  # refuses absolute and parent paths
         if folder.is_dir():
-            shutil.rmtree(folder)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(aside, 0o777 & ~umask)
-        os.replace(aside, folder)
-    except zipfile.BadZipFile:
+            os.replace(folder, old)
+        os.replace(new, folder)
+    except OSError as problem:
+        if old.is_dir() and not folder.exists():
+            os.replace(old, folder)
+        raise CannotRun(
+            f"sglang {version} could not be unpacked: {problem.strerror}",
+            hint="is there room on the disk?",
+        ) from None
+    except (zipfile.BadZipFile, zlib.error, EOFError):
         wheel.unlink()
         raise CannotRun(
             f"the cached wheel of {version} was damaged and is removed",
@@ -119,3 +132,21 @@ def fetch_tree(version: str, folder: Path, *, force: bool = False) -> Path:
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     return wheel
+
+
+def _check_replaceable(folder: Path, force: bool) -> None:
+    if os.path.islink(folder) or not folder.is_dir():
+        raise UsageError(f"{folder} is not a folder", hint="give another --into")
+    held = sorted(one.name for one in folder.iterdir())
+    if held and not force:
+        raise UsageError(
+            f"{folder} is there already", hint="give another --into, or --force"
+        )
+    # someone's home must survive `--into ~ --force`
+    foreign = [name for name in held if not re.match(_UNPACKED, name)]
+    if foreign:
+        raise Refused(
+            f"{folder} holds more than an SGLang tree ({foreign[0]}), so --force does"
+            " not replace it",
+            hint="give another --into, or remove that folder yourself",
+        )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from patchkit.errors import UsageError
 from patchkit.model import FileState, Target
 from patchkit.report import Json, change_json, outcome_json, target_json, target_line
 from patchkit.source import strip_marks
-from patchkit.target import imported_package
 from patchkit.textdiff import unified
 from patchkit.workspace.planning import Plan
 from patchkit.workspace.tree import Workspace
@@ -25,7 +25,7 @@ _NOTES = {
 def describe(
     workspace: Workspace,
     plan: Plan,
-    python: str | None,
+    imported: Path | None,
     dry: bool,
     notes: list[str],
     commit: str | None,
@@ -35,16 +35,20 @@ def describe(
     changes = bool(plan.writes)
     if not plan.changes:
         done = "nothing to do"
+        if plan.action == "revert" and plan.names:
+            done += ": not applied"
+        elif plan.names and not {one.name for one in plan.recipes} & set(plan.names):
+            done += ": this tree needs none of it"
     elif dry:
         done = "would change" if changes else "would only update the journal"
     else:
         done = "done" if changes else "only the journal was updated"
-    if plan.action != "revert" and plan.names and not plan.recipes:
-        done = "nothing to do: this tree needs none of it"
-    followed = []
-    if not dry:
-        followed = _next_steps(workspace, plan, python)
     said = list(notes)
+    if imported not in (None, workspace.target.package) and plan.action != "revert":
+        said.append(
+            f"warning: python imports another copy, {imported} (--python names the"
+            " interpreter that runs the server)"
+        )
     for state in {one.state for one in plan.files if one.changes or one.recipes}:
         if state in _NOTES and plan.action != "revert":
             paths = [one.path for one in plan.files if one.state is state]
@@ -60,14 +64,16 @@ def describe(
             change_json(one.path, one.before, one.after, one.merged, one.state)
             for one in plan.files
         ],
-        "outcomes": [outcome_json(one) for one in plan.outcomes],
+        "outcomes": [
+            outcome_json(one) for one in plan.outcomes if one.recipe in plan.names
+        ],
         "notes": said,
         "commit": commit,
-        "next": followed,
+        "next": [] if dry else _next_steps(workspace, plan),
     }
 
 
-def _next_steps(workspace: Workspace, plan: Plan, python: str | None) -> list[str]:
+def _next_steps(workspace: Workspace, plan: Plan) -> list[str]:
     steps: list[str] = []
     if plan.action == "revert":
         if plan.writes:
@@ -78,12 +84,6 @@ def _next_steps(workspace: Workspace, plan: Plan, python: str | None) -> list[st
             info = workspace.registry.find(name)
             if info is not None and info.next_step and name in named:
                 steps.append(info.next_step)
-    imported = imported_package(python)
-    if imported is not None and imported != workspace.target.package and steps:
-        steps.append(
-            f"mind that this python imports another copy: {imported}"
-            " (--python names the interpreter that runs the server)"
-        )
     return steps
 
 

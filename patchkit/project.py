@@ -51,6 +51,9 @@ def read_project(path: Path) -> Project:
     recipes = value.get("recipes", [])
     if not recipes or not all(isinstance(one, str) for one in recipes):
         raise UsageError(f"{path}: recipes must list recipe names", hint=hint)
+    folders = value.get("recipe-folders", [])
+    if not all(isinstance(one, str) for one in folders):
+        raise UsageError(f"{path}: recipe-folders must list folders", hint=hint)
     options = value.get("options", {})
     for name, chosen in options.items():
         if name not in recipes:
@@ -61,7 +64,7 @@ def read_project(path: Path) -> Project:
             raise UsageError(f"{path}: options.{name} must be a table", hint=hint)
     return Project(
         tuple(recipes),
-        tuple(path.parent / one for one in value.get("recipe-folders", [])),
+        tuple(path.parent / one for one in folders),
         {
             name: {key: _text(one) for key, one in chosen.items()}
             for name, chosen in options.items()

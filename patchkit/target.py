@@ -31,10 +31,11 @@ def find_package(target: str | None, python: str | None) -> Path:
             )
         return found
     origin = "--target" if target else "SGLANG_DIR"
-    folder = Path(named).expanduser()
-    if not folder.exists():
+    # not Path.expanduser, which raises for a user that does not exist
+    folder = Path(os.path.expanduser(named))
+    if not os.path.exists(folder):
         raise UsageError(
-            f"{origin} {named}: there is no such folder",
+            f"{origin} {named}: there is no such folder, or you may not look into it",
             hint="give an SGLang checkout, or the site-packages folder that holds it",
         )
     if not folder.is_dir():
@@ -43,7 +44,7 @@ def find_package(target: str | None, python: str | None) -> Path:
         )
     for below in ("", "python/sglang", "sglang"):
         candidate = folder / below
-        if (candidate / "srt").is_dir() and (candidate / "__init__.py").is_file():
+        if os.path.isdir(candidate / "srt") and _is_package(candidate):
             return candidate.resolve()
     raise Refused(
         f"{origin} {named} is not an SGLang tree: no sglang/srt in it, nor in"
@@ -61,7 +62,7 @@ def imported_package(python: str | None) -> Path | None:
     if python is None or _same_file(python, sys.executable):
         spec = importlib.util.find_spec("sglang")
         locations = list(spec.submodule_search_locations or ()) if spec else []
-        return Path(locations[0]).resolve() if locations else None
+        return _package(locations[0]) if locations else None
     script = (
         "import importlib.util as u; s = u.find_spec('sglang');"
         "print(list(s.submodule_search_locations or [''])[0] if s else '')"
@@ -81,14 +82,21 @@ def imported_package(python: str | None) -> Path | None:
             hint="give the interpreter that starts the server",
         ) from None
     found = done.stdout.strip().splitlines()
-    return Path(found[-1]).resolve() if found and found[-1] else None
+    return _package(found[-1]) if found and found[-1] else None
+
+
+def _package(found: str) -> Path | None:
+    """Not a folder that merely is called sglang (a clone, beside which we run)."""
+    folder = Path(found).resolve()
+    return folder if _is_package(folder) else None
+
+
+def _is_package(folder: Path) -> bool:
+    return os.path.isfile(folder / "__init__.py")
 
 
 def _same_file(left: str, right: str) -> bool:
-    try:
-        return os.path.abspath(left) == os.path.abspath(right)
-    except OSError:
-        return False
+    return os.path.abspath(left) == os.path.abspath(right)
 
 
 def read_version(package: Path) -> str:

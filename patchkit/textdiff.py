@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 
 from patchkit.source import physical_lines
 
@@ -11,8 +12,11 @@ def unified(before: bytes | None, after: bytes | None, path: str) -> bytes:
     """The diff of one file; ``None`` is a file that is not there."""
     if before == after:
         return b""
-    head = f"diff --git a/{path} b/{path}\n"
-    old, new = f"a/{path}", f"b/{path}"
+    old, new = _name(f"a/{path}"), _name(f"b/{path}")
+    head = f"diff --git {old} {new}\n"
+    if " " in path:
+        # as git does: else both tools take what follows the space for a date
+        old, new = old + "\t", new + "\t"
     if before is None:
         head, old = head + "new file mode 100644\n", "/dev/null"
     if after is None:
@@ -23,18 +27,30 @@ def unified(before: bytes | None, after: bytes | None, path: str) -> bytes:
         for data in (before, after)
     )
     body = []
-    for line in difflib.unified_diff(old_lines, new_lines, "old", "new"):
+    for line in difflib.unified_diff(old_lines, new_lines):
         if not line.endswith("\n"):
             line += "\n\\ No newline at end of file\n"
         body.append(line)
     if body:
-        body[:2] = [f"--- {old}\n", f"+++ {new}\n"]
-    return head.encode() + "".join(body).encode("latin-1")
+        head += f"--- {old}\n+++ {new}\n"
+    # a file's name need not be UTF-8
+    named = head.encode("utf-8", "surrogateescape")
+    return named + "".join(body[2:]).encode("latin-1")
+
+
+def _name(path: str) -> str:
+    """Quoted as git quotes names that would break its lines."""
+    if not any(one in '"\\' or one < " " for one in path):
+        return path
+    escaped = path.replace("\\", "\\\\").replace('"', '\\"')
+    octal = (one if one >= " " else f"\\{ord(one):03o}" for one in escaped)
+    return '"' + "".join(octal) + '"'
 
 
 def added_and_removed(before: bytes | None, after: bytes | None) -> tuple[int, int]:
-    """How many lines a change adds and removes."""
-    lines = unified(before, after, "x").split(b"\n")[1:]
-    body = [line for line in lines if not line.startswith((b"--- ", b"+++ "))]
-    added = sum(line.startswith(b"+") for line in body)
-    return added, sum(line.startswith(b"-") for line in body)
+    """How many lines a change adds and removes, moved lines not counted.
+
+    By counting, which takes a tenth of the time of a diff.
+    """
+    old, new = (Counter(physical_lines(data or b"")) for data in (before, after))
+    return (new - old).total(), (old - new).total()

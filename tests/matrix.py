@@ -11,7 +11,7 @@ from multiprocessing import Pool
 from pathlib import Path
 
 import test_releases as checks
-from conftest import RELEASES
+from support import RELEASES
 
 CHECKS = {
     "apply+strip": checks.test_applies_is_idempotent_and_strips_to_the_original,

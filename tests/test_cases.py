@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import libcst as cst
 import pytest
-from conftest import ROOT
 from libcst.codemod import CodemodContext
+from support import ROOT
 
 from patchkit.registry import Registry, load
 from patchkit.testing import VARIANTS, check_case, read_cases

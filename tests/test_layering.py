@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, stock
+from support import ROOT, stock
 
 #: module or package -> what of patchkit it may import
 ARROWS = {
@@ -36,17 +36,12 @@ ARROWS = {
     },
     "cli": {
         *("errors", "model", "registry", "report", "target", "project", "fetch"),
-        *("workspace", "outcome", "journal"),
+        *("workspace", "outcome", "journal", "verify"),
     },
     "tap": set(),
     "verify": {
-        "errors",
-        "model",
-        "registry",
-        "target",
-        "journal",
-        "report",
-        "fixtures",
+        *("errors", "fetch", "journal", "model", "registry", "report", "target"),
+        *("workspace", "fixtures"),
     },
     "__main__": {"cli"},
     "__init__": set(),

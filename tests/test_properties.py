@@ -8,9 +8,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from conftest import stock
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from support import stock
 
 from patchkit import engine
 from patchkit.cli import run

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import libcst as cst
 import pytest
-from conftest import RELEASES, ROOT, SAMPLE, git, make_checkout, snapshot, stock
 from libcst.codemod import CodemodContext
+from support import RELEASES, ROOT, SAMPLE, git, make_checkout, snapshot, stock
 
 from patchkit import engine
 from patchkit.cli import run

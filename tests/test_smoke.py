@@ -1,4 +1,4 @@
-from conftest import run_patchkit, snapshot
+from support import run_patchkit, snapshot
 
 
 def test_apply_and_revert_through_the_command(tree):

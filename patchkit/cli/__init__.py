@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
 import click
 
 from patchkit import __version__
-from patchkit.cli import changing, looking
+from patchkit.cli import changing, looking, verifying
 from patchkit.cli.terminal import print_error
 from patchkit.errors import PatchkitError, UsageError
 
@@ -28,28 +29,24 @@ def run(arguments: list[str]) -> int:
     """Run one command and return its exit code; never raises."""
     as_json = "--json" in arguments
     try:
-        code = cli.main(arguments, "patchkit", standalone_mode=False)
-        sys.stdout.flush()
+        code = cli.main(arguments or ["--help"], "patchkit", standalone_mode=False)
         return int(code or 0)
     except click.exceptions.Exit as done:
         return done.exit_code
     except PatchkitError as problem:
         print_error(problem, as_json)
         return problem.exit_code
-    except click.UsageError as problem:
-        if not as_json:
-            problem.show()
-            return 2
-        print_error(UsageError(problem.format_message()), as_json)
-        return 2
     except click.ClickException as problem:
-        print_error(UsageError(problem.format_message()), as_json)
+        context = getattr(problem, "ctx", None)
+        command = context.command_path if context else "patchkit"
+        hint = f"{command} --help says what it takes"
+        print_error(UsageError(problem.format_message(), hint=hint), as_json)
         return 2
     except (click.Abort, KeyboardInterrupt):
         print("interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        # the reader (head, less) has gone; say nothing, not even at exit
+    except _ReaderGone:
+        # say nothing, not even when the interpreter flushes at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception:
@@ -65,7 +62,22 @@ def run(arguments: list[str]) -> int:
         return BUG
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _ReaderGone(Exception):
+    """Whoever read stdout (head, less) has seen enough."""
+
+
+class _Commands(click.Group):
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            code = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # click would make it exit code 1, which says that the answer is no
+            raise _ReaderGone from None
+        return code
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="patchkit")
 def cli() -> None:
     """Patch SGLang by syntax tree: insert, gate or remove debug logging and the
@@ -86,6 +98,7 @@ for command in (
     looking.export,
     looking.show_log,
     changing.revert,
+    verifying.verify,
     looking.fetch,
 ):
     cli.add_command(command)

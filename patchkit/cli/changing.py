@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +46,7 @@ def _requests(
 ) -> list[tuple[RecipeInfo, Mapping[str, str]]]:
     """The recipes and options that ``apply`` was asked for."""
     from patchkit.project import read_project
-    from patchkit.registry import check_options
+    from patchkit.registry import check_options, did_you_mean
 
     wanted: dict[str, dict[str, str]] = {}
     if project is not None:
@@ -65,7 +66,8 @@ def _requests(
         for name in [recipe] if recipe else _takers(registry, wanted, options):
             if name not in wanted:
                 raise UsageError(
-                    f"-O {recipe}:...: {recipe} is not among the recipes to apply"
+                    f"-O {recipe}:...: {recipe} is not among the recipes to apply",
+                    hint=did_you_mean(recipe, wanted) or f"name it: apply {recipe}",
                 )
             wanted[name].update(options)
     return [
@@ -87,7 +89,10 @@ def _takers(
     ]
     if len(takers) != 1:
         raise UsageError(
-            f"-O {' '.join(options)}: say which recipe, as in -O recipe:key=value"
+            f"-O {' '.join(options)}: {len(takers) or 'none'} of these recipes"
+            f" take{'' if takers else 's'} that",
+            hint="say which one, as in -O recipe:key=value; patchkit show RECIPE lists"
+            " its options",
         )
     return takers
 
@@ -158,17 +163,20 @@ def _change(
 ) -> int:
     from patchkit.outcome import describe, plan_diff
     from patchkit.report import change_text
+    from patchkit.target import imported_package
     from patchkit.workspace.writer import execute
 
     dry = dry_run or check
+    imported = imported_package(python)
     notes: list[str] = []
     made = None
     opened = workspace.reading(dry=True) if dry else workspace.writing()
-    with opened, slow("working on the target"):
+    # stdout is the answer, whatever a recipe prints
+    with opened, slow("working on the target"), redirect_stdout(sys.stderr):
         planned = plan()
         if not dry:
             notes, made = execute(workspace, planned, commit=commit)
-    value = describe(workspace, planned, python, dry, notes, made)
+    value = describe(workspace, planned, imported, dry, notes, made)
     diff = plan_diff(workspace.target, planned) if dry else b""
     if as_json:
         print_json(value | ({"diff": diff.decode("utf-8", "replace")} if dry else {}))

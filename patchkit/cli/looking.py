@@ -127,7 +127,10 @@ def export(
         try:
             output.write_bytes(found)
         except OSError as problem:
-            raise UsageError(f"{output} can't be written: {problem.strerror}") from None
+            raise UsageError(
+                f"{output} can't be written: {problem.strerror}",
+                hint="give another -o FILE",
+            ) from None
     if as_json:
         value = {"output": str(output) if output else None, "run_in": where}
         print_json(value | {"diff": found.decode("utf-8", "replace")})

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from patchkit.report import Style
 
 
+#: Seconds after which a command says what it is doing.
+SLOW = 1.0
+
+
 def print_error(problem: PatchkitError, as_json: bool) -> None:
     from patchkit.report import error_json, error_text
 
@@ -54,7 +58,7 @@ def say(text: str) -> None:
 @contextmanager
 def slow(what: str) -> Iterator[None]:
     """Say what is being done once it has taken over a second."""
-    timer = threading.Timer(1.0, say, [f"{what} ..."])
+    timer = threading.Timer(SLOW, say, [f"{what} ..."])
     timer.daemon = True
     timer.start()
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,9 +44,20 @@ def find_checkout(package: Path, landmark: str) -> Checkout | None:
 
 
 def head_blob(checkout: Checkout, path: str) -> bytes | None:
-    """The committed contents of ``path`` (relative to the top), if any."""
+    """The committed contents of ``path`` (relative to the top), if any.
+
+    With CRLF where the file has it and git would have put it there (core.autocrlf).
+    """
     try:
-        return git(["cat-file", "blob", f"HEAD:{path}"], where=checkout.top)
+        blob = git(["cat-file", "blob", f"HEAD:{path}"], where=checkout.top)
+        file = checkout.top / path
+        if b"\r\n" in blob or not file.is_file() or b"\r\n" not in file.read_bytes():
+            return blob
+        return git(
+            ["cat-file", "--filters", f"HEAD:{path}"],
+            where=checkout.top,
+            users_line_ends=True,
+        )
     except GitFailed:
         return None
 
@@ -69,7 +81,7 @@ def was_committed(checkout: Checkout, path: str, data: bytes) -> bool:
 
 
 def refuse_commit_in_progress(checkout: Checkout) -> None:
-    """Raise Refused if the user's own git holds the index; never touch that lock."""
+    """Raise Refused if the user's own git is at work; never touch its lock."""
     lock = checkout.git_dir / "index.lock"
     if lock.exists():
         raise Refused(
@@ -77,6 +89,14 @@ def refuse_commit_in_progress(checkout: Checkout) -> None:
             hint="wait for it, or remove that file yourself if no git runs;"
             " patchkit never does",
         )
+    for name in ("MERGE_HEAD", "CHERRY_PICK_HEAD"):
+        if (checkout.git_dir / name).exists():
+            what = name.removesuffix("_HEAD").lower().replace("_", "-")
+            raise Refused(
+                f"--commit: a {what} is in progress in this checkout, and git makes no"
+                " commit of single files then",
+                hint=f"finish it first (git {what} --continue, or --abort)",
+            )
 
 
 def commit(checkout: Checkout, paths: Sequence[str], message: str) -> str | None:
@@ -86,9 +106,10 @@ def commit(checkout: Checkout, paths: Sequence[str], message: str) -> str | None
     and signing are off. The user's identity is used if there is one. Raises Refused
     with git's own words.
     """
+    given = {name: os.environ[name] for name in _IDENTITY if name in os.environ}
     from git.exc import GitCommandError  # see plumbing.repository
 
-    with repository(checkout.top) as repo:
+    with repository(checkout.top, users_line_ends=True) as repo:
         try:
             present = [path for path in paths if (checkout.top / path).exists()]
             if present:
@@ -97,16 +118,17 @@ def commit(checkout: Checkout, paths: Sequence[str], message: str) -> str | None
             paths = [path for path in paths if path in tracked]
             if not paths or not repo.git.status("--porcelain", "--", *paths):
                 return None
-            identity = {} if _has_identity(repo) else _IDENTITY
+            identity = ({} if _has_identity(repo) else _IDENTITY) | given
             repo.git.commit(
                 "--quiet", "--only", "-m", message, "--", *paths, env=identity
             )
             return str(repo.head.commit.hexsha)
         except GitCommandError as problem:
-            words = str(problem.stderr).strip().strip("'").strip()
+            words = str(problem.stderr).strip().removeprefix("stderr:").strip(" '\n")
             raise Refused(
-                f"the files were written, but git would not commit them: {words}",
+                "the files were written, but git would not commit them",
                 hint="commit them yourself; the patch itself is complete",
+                details=tuple(line for line in words.splitlines() if line.strip()),
             ) from None
 
 
@@ -118,5 +140,7 @@ _IDENTITY = {
 
 
 def _has_identity(repo: Repo) -> bool:
-    reader = repo.config_reader()
-    return all(reader.has_option("user", option) for option in ("name", "email"))
+    return all(
+        repo.git.config("--get", f"user.{name}", with_exceptions=False)
+        for name in ("name", "email")
+    )

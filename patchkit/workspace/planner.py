@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
@@ -28,6 +29,7 @@ def plan_apply(workspace: Workspace, requests: Requests) -> Plan:
     wanted = {one.name: one for one in workspace.recorded.recipes}
     for info, options in requests:
         wanted[info.name] = _applied(info, options)
+    _refuse_to_drop_foreign(workspace, wanted)
     return _plan(workspace, "apply", wanted, tuple(info.name for info, _ in requests))
 
 
@@ -45,6 +47,8 @@ def plan_revert(workspace: Workspace, names: Sequence[str]) -> Plan:
     for name in names:
         if name not in known and workspace.registry.find(name) is None:
             workspace.registry.get(name)  # raises, with the nearest names
+    if names and not known.keys() & set(names):
+        return _nothing(workspace, "revert", tuple(names))
     left = {k: v for k, v in known.items() if names and k not in names}
     gone = tuple(name for name in known if name not in left)
     return _plan(workspace, "revert", left, gone)
@@ -180,6 +184,23 @@ def _kept(
     ]
 
 
+def _refuse_to_drop_foreign(
+    workspace: Workspace, wanted: Mapping[str, Applied]
+) -> None:
+    """A tree without its journal is adopted whole: its options are not known."""
+    if workspace.recorded.recipes:
+        return
+    marks = workspace.foreign_marks().values()
+    dropped = {name for names in marks for name in names} - {"tap", *wanted}
+    if dropped:
+        names = " ".join(sorted(dropped))
+        raise Refused(
+            f"this tree carries the marks of {names} without a journal",
+            hint=f"apply {names} in the same command to keep it, or patchkit revert"
+            " first",
+        )
+
+
 def _refuse_missing(workspace: Workspace, standings: Mapping[str, Standing]) -> None:
     missing = [
         path
@@ -190,6 +211,12 @@ def _refuse_missing(workspace: Workspace, standings: Mapping[str, Standing]) -> 
         raise Refused(
             f"{', '.join(missing)}: missing from {workspace.target.package}",
             hint="restore the file (git checkout, or reinstall SGLang)",
+        )
+    folder = workspace.target.package / TAP_FOLDER
+    if os.path.lexists(folder) and not folder.is_dir():
+        raise Refused(
+            f"{TAP_FOLDER} is there and is no folder",
+            hint="move it away: the tap is put there",
         )
 
 
@@ -218,8 +245,9 @@ def _refusal(failures: Sequence[Outcome]) -> Refused:
     details = []
     for outcome in failures:
         for site in outcome.failures:
+            line = f":{site.line}" if site.line else ""
             details.append(
-                f"{outcome.path}: {outcome.recipe}: {site.name}:"
+                f"{outcome.path}{line}: {outcome.recipe}: {site.name}:"
                 f" {site.status.value}: {site.detail}"
             )
             if site.nearest:

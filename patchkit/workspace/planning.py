@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -180,10 +181,12 @@ def _after(
     try:
         after = merge(base, now, theirs)
     except MergeConflict:
-        if marked_lines(now) != marked_lines(base):
+        placed, left = Counter(marked_lines(base)), Counter(marked_lines(now))
+        # a line of ours that they took out is no loss if all of ours go
+        if left - placed or (left != placed and composed != original):
             raise
-        # all our lines are as we left them, so the user's edits are the rest: an edit
-        # that touches one of our lines is no conflict for a recipe that only inserts
+        # none of our lines is edited, so the user's edits are the rest: an edit that
+        # touches one of our lines is no conflict for a recipe that only inserts
         if strip_marks(base) != original or original is None:
             raise
         after = merge(original, strip_marks(now), theirs)

@@ -75,7 +75,7 @@ def stand(
     ``other_version``: the tree no longer is the version that the journal recorded.
     """
     if record is None or not record.recipes:
-        return _without_record(path, data, prover)
+        return _without_record(path, data, record, prover)
     now = digest(data)
     if now == record.written:
         return Standing(FileState.APPLIED, data)
@@ -100,7 +100,9 @@ def stand(
     return Standing(FileState.DRIFTED, data)
 
 
-def _without_record(path: str, data: bytes | None, prover: Prover) -> Standing:
+def _without_record(
+    path: str, data: bytes | None, record: FileRecord | None, prover: Prover
+) -> Standing:
     if data is None:
         return Standing(FileState.NOT_APPLIED, None)
     if path.startswith(TAP_FOLDER + "/"):
@@ -111,5 +113,7 @@ def _without_record(path: str, data: bytes | None, prover: Prover) -> Standing:
     if not mark_names(data):
         return Standing(FileState.NOT_APPLIED, data)
     plain = strip_marks(data)
-    proven = plain if prover.pristine(path, plain) else None
-    return Standing(FileState.FOREIGN, data, proven, fresh=proven is not None)
+    # the journal of an earlier apply knows the original as well as a RECORD does
+    known = record is not None and record.original == digest(plain)
+    proven = known or prover.pristine(path, plain)
+    return Standing(FileState.FOREIGN, data, plain if proven else None, fresh=proven)

@@ -97,9 +97,11 @@ def read_status(workspace: Workspace) -> tuple[RecipeStatus, ...]:
 def _foreign(workspace: Workspace) -> list[RecipeStatus]:
     files: dict[str, list[FileStatus]] = {}
     proven: dict[str, bool] = {}
-    for path, names in workspace.foreign_marks().items():
+    marks = workspace.foreign_marks()
+    marking = {name for names in marks.values() for name in names if name != "tap"}
+    for path, names in marks.items():
         ok = path.startswith(TAP_FOLDER) or workspace.standings([path])[path].fresh
-        for name in names:
+        for name in sorted(marking) if names == ("tap",) and marking else names:
             files.setdefault(name, []).append(FileStatus(path, FileState.FOREIGN))
             proven[name] = proven.get(name, True) and ok
     return [

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import release_tree, run_patchkit
+from support import release_tree, run_patchkit
 
 pytestmark = pytest.mark.probe
 
