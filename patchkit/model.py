@@ -97,6 +97,7 @@ class RecipeInfo:
     origin: str
     path: Path
     digest: str
+    promises: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)

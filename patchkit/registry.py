@@ -187,6 +187,7 @@ def read_recipe(path: Path, origin: str, module: str = "") -> RecipeInfo | None:
         after=tuple(fields.get("after", ())),
         inserts_only=bool(fields.get("inserts_only", True)),
         uses_tap=bool(fields.get("uses_tap", False)),
+        promises=tuple(fields.get("promises", {}).items()),
         origin=origin,
         path=path,
         digest=hashlib.sha256(data).hexdigest(),
@@ -210,17 +211,27 @@ def _literals(node: ast.ClassDef, path: Path) -> dict[str, Any]:
             else:
                 fields[target.id] = ast.literal_eval(value)
         except ValueError:
-            if target.id in _METADATA:
-                raise UsageError(
-                    f"{path}:{statement.lineno}: {target.id} must be a literal",
-                    hint="patchkit reads it without importing the recipe",
-                ) from None
+            fields[target.id] = None
+        if not _fits(target.id, fields[target.id]):
+            raise UsageError(
+                f"{path}:{statement.lineno}: {target.id} must be a literal, of the"
+                " kind that class Recipe says",
+                hint="patchkit reads it without importing the recipe",
+            )
     return fields
 
 
-_METADATA = {
-    *("summary", "version", "files", "options", "environment", "sites", "releases"),
-    *("next_step", "after", "inserts_only", "uses_tap", "edits"),
+def _fits(name: str, value: Any) -> bool:
+    if name == "options" and isinstance(value, dict):
+        return all(isinstance(one, tuple) and len(one) == 2 for one in value.values())
+    return name not in _METADATA or isinstance(value, _METADATA[name])
+
+
+_METADATA: Mapping[str, tuple[type, ...]] = {
+    **dict.fromkeys(("summary", "releases", "next_step"), (str,)),
+    **dict.fromkeys(("files", "environment", "after", "edits"), (tuple, list)),
+    **dict.fromkeys(("options", "sites", "promises"), (dict,)),
+    **dict.fromkeys(("version", "inserts_only", "uses_tap"), (int,)),
 }
 
 
@@ -238,7 +249,7 @@ def load(info: RecipeInfo) -> type[Recipe]:
             sys.modules[name] = module
             spec.loader.exec_module(module)
         found: type[Recipe] = getattr(module, info.class_name)
-    except Exception as problem:  # a recipe is a user's code
+    except (Exception, SystemExit) as problem:  # a recipe is a user's code
         raise Refused(
             f"recipe {info.name} can't be imported:"
             f" {type(problem).__name__}: {problem}",
@@ -247,14 +258,14 @@ def load(info: RecipeInfo) -> type[Recipe]:
     return found
 
 
-def _package_files(package: str) -> list[Path]:
+def _package_files(package: str, pattern: str = "[!_]*.py") -> list[Path]:
     spec = importlib.util.find_spec(package)
     if spec is None or spec.submodule_search_locations is None:
         return []
     return sorted(
         path
         for folder in spec.submodule_search_locations
-        for path in Path(folder).glob("[!_]*.py")
+        for path in Path(folder).glob(pattern)
     )
 
 
@@ -273,13 +284,7 @@ def tap_digest() -> str:
 
 
 def _tap_sources() -> list[Path]:
-    spec = importlib.util.find_spec("patchkit.tap")
-    assert spec is not None and spec.submodule_search_locations is not None
-    return sorted(
-        path
-        for folder in spec.submodule_search_locations
-        for path in Path(folder).glob("*.py")
-    )
+    return _package_files("patchkit.tap", "*.py")
 
 
 def tap_environment() -> tuple[tuple[str, str], ...]:

@@ -64,6 +64,13 @@ class DebugLogging(Recipe):
         "llama_eagle3.fc_in": "what the draft receives",
         "llama_eagle3.fc_out": "what fc returns, and whether it was applied or skipped",
     }
+    promises = {
+        "deepseek_v2.aux": "target.states",
+        "deepseek_v2.layer": "target.stream[layers]",
+        "logits_processor.concat": "target.joined draft.stream",
+        "llama_eagle3.fc_in": "draft.received",
+        "llama_eagle3.fc_out": "draft.entering",
+    }
     edits = {
         "srt/models/deepseek_v2.py": (
             Import("import", IMPORT),

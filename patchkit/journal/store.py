@@ -14,9 +14,10 @@ import os
 import shutil
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
-from patchkit.errors import JournalError
+from patchkit.errors import JournalError, PatchkitError, Refused
 from patchkit.journal.plumbing import EMAIL, NAME, GitFailed, git, repository
 from patchkit.journal.state import Contents, Entry, State, digest
 
@@ -151,17 +152,25 @@ class Store:
         if self.exists():
             return
         aside = Path(tempfile.mkdtemp(prefix="new-", dir=self.folder))
-        git(["init", "--quiet", "--bare", "--template=", "-b", "main", aside])
-        # mkdtemp's 0700 would hide a shared tree's journal from its other users
-        os.chmod(aside, os.stat(self.folder).st_mode & 0o777)
-        os.replace(aside, self.path)
+        try:
+            git(["init", "--quiet", "--bare", "--template=", "-b", "main", aside])
+            with open(aside / "config", "a") as config:
+                # a pack for each entry: loose, its twenty objects are synced one by one
+                config.write("[fastimport]\n\tunpackLimit = 1\n")
+            # mkdtemp's 0700 would hide a shared tree's journal from its other users
+            os.chmod(aside, os.stat(self.folder).st_mode & 0o777)
+            os.replace(aside, self.path)
+        except BaseException:
+            shutil.rmtree(aside, ignore_errors=True)
+            raise
 
     def record(
         self, state: State, contents: Contents, parent: str, subject: str, body: str
     ) -> str:
-        """Write an entry and make it the pending one. Returns its commit id."""
-        self.create()
-        self.remove_stale_locks()
+        """Write an entry and make it the pending one. Returns its commit id.
+
+        Raises Refused if it can't be written (a full disk).
+        """
         mode = b"100644"
         stream: list[bytes] = [b"feature done\n"]
         message = f"{subject}\n\n{body}\n".encode()
@@ -183,34 +192,55 @@ class Store:
             stream.append(b"M %s inline %s\n" % (mode, _quoted(name)))
             stream.append(b"data %d\n%s\n" % (len(data), data))
         stream.append(b"\ndone\n")
-        # --force: a pending entry that a kill left may be no ancestor of this one
-        git(
-            ["fast-import", "--quiet", "--done", "--force"],
-            git_dir=self.path,
-            stdin=b"".join(stream),
-        )
-        return git(["rev-parse", PENDING], git_dir=self.path).decode().strip()
+        try:
+            self.create()
+            # --force: a pending entry that a kill left may be no ancestor of this one
+            git(
+                ["fast-import", "--quiet", "--done", "--force"],
+                git_dir=self.path,
+                stdin=b"".join(stream),
+            )
+            return git(["rev-parse", PENDING], git_dir=self.path).decode().strip()
+        except (GitFailed, OSError) as problem:
+            with suppress(PatchkitError):
+                self.drop_pending()
+            raise _unwritable(f"{problem}; nothing was changed") from None
 
     def settle(self, commit: str) -> None:
-        """The pending entry's files are all written: make it the recorded one."""
-        self.remove_stale_locks()
+        """The pending entry's files are all written: make it the recorded one.
+
+        Raises Refused if the journal can't be written; the entry stays pending.
+        """
         orders = f"update {MAIN} {commit}\ndelete {PENDING}\n"
-        git(["update-ref", "--stdin"], git_dir=self.path, stdin=orders.encode())
+        try:
+            git(["update-ref", "--stdin"], git_dir=self.path, stdin=orders.encode())
+        except GitFailed as problem:
+            raise _unwritable(
+                f"{problem}; the files are written, and the next patchkit command"
+                " records that"
+            ) from None
 
     def drop_pending(self) -> None:
-        """The pending entry was undone, or never begun."""
-        self.remove_stale_locks()
-        git(["update-ref", "-d", PENDING], git_dir=self.path)
-
-    def remove_stale_locks(self) -> None:
-        """Locks in our own repository; we hold the lock of the target."""
-        for lock in self.path.glob("**/*.lock"):
-            lock.unlink(missing_ok=True)
+        """The pending entry was undone, or never begun. Raises Refused."""
+        if not self.exists():
+            return
+        try:
+            git(["update-ref", "-d", PENDING], git_dir=self.path)
+        except GitFailed as problem:
+            raise _unwritable(str(problem)) from None
 
     def clean(self) -> None:
-        """Repositories that a kill left half built."""
+        """Remove what a killed git left: a repository half built, locks in ours, packs
+        it had not finished (a ``.keep`` would even stop the next entry).
+
+        Called under the lock of the target, so none of it is in use.
+        """
         for aside in self.folder.glob("new-*"):
             shutil.rmtree(aside, ignore_errors=True)
+        stale = ("*.lock", "refs/**/*.lock", "fast_import_crash_*", "objects/*/tmp_*")
+        for pattern in (*stale, "objects/pack/*.keep"):
+            for one in self.path.glob(pattern):
+                one.unlink(missing_ok=True)
 
     # -- reading the history ----------------------------------------------------------
 
@@ -233,6 +263,13 @@ class Store:
                 ]
         except (GitError, ValueError) as problem:
             raise self._damaged(str(problem)) from None
+
+
+def _unwritable(why: str) -> Refused:
+    return Refused(
+        f"the journal can't be written: {why}",
+        hint="is the disk full? make room, then run patchkit status",
+    )
 
 
 def _quoted(name: str) -> bytes:

@@ -46,6 +46,9 @@ class Recipe(CodemodCommand):
     #: adds whole marked lines only: dropping them restores the file
     inserts_only: ClassVar[bool] = True
     uses_tap: ClassVar[bool] = False
+    #: what ``patchkit verify`` holds the recipe to: site -> the oracle's quantities
+    #: that it observes (docs/verify.md lists them). Gate off or on, no output changes.
+    promises: ClassVar[Mapping[str, str]] = {}
     #: file (relative to the sglang package) -> its edits, in order
     edits: ClassVar[Mapping[str, Sequence[Edit]]] = {}
 

@@ -6,7 +6,7 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from patchkit.errors import Busy, Refused
@@ -26,6 +26,8 @@ def held(folder: Path) -> Iterator[None]:
     try:
         descriptor = _lock(folder, path)
     except OSError as problem:
+        with suppress(OSError):  # made just now, for nothing
+            folder.rmdir()
         raise Refused(
             f"{folder} can't be written: {problem.strerror}",
             hint="patchkit keeps its journal there; make it writable, or run as the"
@@ -33,7 +35,8 @@ def held(folder: Path) -> Iterator[None]:
         ) from None
     try:
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()} {time.time():.0f}\n".encode(), 0)
+        with suppress(OSError):  # a full disk: a lock without a name is a lock
+            os.pwrite(descriptor, f"{os.getpid()} {time.time():.0f}\n".encode(), 0)
         yield
     finally:
         if os.listdir(folder) == [NAME]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from patchkit.errors import Conflict
+from patchkit.errors import Conflict, Refused
 from patchkit.journal.merge import MergeConflict, merge
 from patchkit.journal.state import Contents, State
 from patchkit.journal.store import Store
@@ -15,12 +15,13 @@ def recover(package: Path, store: Store, recorded: State, pending: State) -> str
     """Bring the tree to fully written or fully undone; says which.
 
     A file is at its bytes before, at its bytes after, or the user has edited it since
-    the kill; then their edit is merged. Forwards if every file can be, else back.
-    Raises Conflict if neither way is clean; nothing is written then.
+    the kill; then their edit is merged. Back if no file was written yet; else forwards
+    if every file can be, else back. Raises Conflict if neither way is clean, Refused if
+    the files can't be written; the entry stays pending then.
     """
     before, after = _before(store, recorded, pending), _after(store, pending)
-    now = {path: files.read(package, path) for path in pending.files}
     files.remove_leftovers(package, list(pending.files))
+    now = {path: files.read(package, path) for path in pending.files}
     try:
         changes = _toward(now, before, after)
     except MergeConflict as forwards:
@@ -34,12 +35,25 @@ def recover(package: Path, store: Store, recorded: State, pending: State) -> str
                 f" show {pending.commit[:12]}:written/PATH` shows what it would be",
                 details=tuple(forwards.text.split("\n")),
             ) from None
-        files.write_all(package, changes)
+        _write(package, changes)
         store.drop_pending()
         return "undone"
-    files.write_all(package, changes)
+    if changes and now == before:
+        store.drop_pending()
+        return "undone"
+    _write(package, changes)
     store.settle(pending.commit)
     return "finished"
+
+
+def _write(package: Path, changes: dict[str, bytes | None]) -> None:
+    try:
+        files.write_all(package, changes)
+    except OSError as problem:
+        raise Refused(
+            f"repairing what a kill left stopped half-way: {problem}",
+            hint="patchkit status tries again",
+        ) from None
 
 
 def _toward(

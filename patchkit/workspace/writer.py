@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from patchkit.errors import Refused, UsageError
 from patchkit.journal import checkout as git_checkout
 from patchkit.journal.plumbing import trailer_block
@@ -51,7 +53,9 @@ def _write(workspace: Workspace, plan: Plan) -> list[str]:
     try:
         notes = files.write_all(workspace.target.package, plan.writes)
     except Refused:
-        workspace.store.drop_pending()
+        # if even that fails, recovery sees that nothing was written, and drops it
+        with suppress(Refused):
+            workspace.store.drop_pending()
         raise
     except OSError as problem:
         raise Refused(

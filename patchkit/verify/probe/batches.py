@@ -25,10 +25,19 @@ class DraftInput:
         return False
 
 
-def extend_batch(pools: Pools, prompts: Tokens, spec_info: Any = None) -> Any:
+def extend_batch(
+    pools: Pools,
+    prompts: Tokens,
+    spec_info: Any = None,
+    *,
+    keep: str = "FULL",
+    logprob_starts: list[int] | None = None,
+) -> Any:
     """Prefill of ``prompts`` into an empty cache, slots 1, 2, … in order.
 
-    All hidden states are kept (``CaptureHiddenMode.FULL``), as EAGLE's prefill asks.
+    ``keep``: of which rows hidden states are kept; EAGLE's prefill asks for all
+    (``CaptureHiddenMode.FULL``). ``logprob_starts``: return log-probabilities of the
+    prompts' tokens from these positions on.
     """
     from sglang.srt.model_executor.forward_batch_info import ForwardMode
 
@@ -53,8 +62,30 @@ def extend_batch(pools: Pools, prompts: Tokens, spec_info: Any = None) -> Any:
         extend_start_loc=torch.tensor(starts),
         extend_seq_lens_cpu=lengths,
         extend_prefix_lens_cpu=[0] * len(lengths),
-        extend_logprob_start_lens_cpu=[0] * len(lengths),
+        extend_logprob_start_lens_cpu=logprob_starts or [0] * len(lengths),
+        capture_hidden_mode=_hidden_mode(keep),
+        **_logprobs(prompts, logprob_starts),
     )
+
+
+def _logprobs(prompts: Tokens, starts: list[int] | None) -> dict[str, Any]:
+    """Fields of a batch that asks for its prompts' log-probabilities."""
+    if starts is None:
+        return {"return_logprob": False}
+    # the token that each row predicts; of the last row any will do
+    wanted = [t for p, s in zip(prompts, starts) for t in [*p[s + 1 :], 0]]
+    return {
+        "return_logprob": True,
+        "top_logprobs_nums": [0] * len(prompts),
+        "token_ids_logprobs": [None] * len(prompts),
+        "extend_input_logprob_token_ids_gpu": torch.tensor(wanted),
+    }
+
+
+def _hidden_mode(keep: str) -> Any:
+    from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode
+
+    return CaptureHiddenMode[keep]
 
 
 def decode_batch(
@@ -76,14 +107,13 @@ def decode_batch(
         out_cache_loc=slots,
         spec_info=spec_info,
         num_token_non_padded_cpu=len(tokens),
+        return_logprob=False,
+        capture_hidden_mode=_hidden_mode("FULL"),
     )
 
 
 def _batch(pools: Pools, *, seq_lens: list[int], **fields: Any) -> Any:
-    from sglang.srt.model_executor.forward_batch_info import (
-        CaptureHiddenMode,
-        ForwardBatch,
-    )
+    from sglang.srt.model_executor.forward_batch_info import ForwardBatch
 
     return known(
         ForwardBatch,
@@ -92,8 +122,6 @@ def _batch(pools: Pools, *, seq_lens: list[int], **fields: Any) -> Any:
         seq_lens=torch.tensor(seq_lens),
         seq_lens_cpu=torch.tensor(seq_lens),
         seq_lens_sum=sum(seq_lens),
-        return_logprob=False,
-        capture_hidden_mode=CaptureHiddenMode.FULL,
         # Up to 0.5.22 the batch carries these; later the forward context does.
         req_to_token_pool=pools.requests,
         token_to_kv_pool=pools.kv,

@@ -124,6 +124,8 @@ def shim_libraries(ledger: Ledger) -> None:
         cpu._is_amx_tile_supported = lambda: False
         ledger.shim("torch._C._cpu._is_amx_tile_supported: False")
 
+    _tolerate_pinning(torch, ledger)
+
     from transformers.models.auto import configuration_auto
 
     mapping: Any = configuration_auto.CONFIG_MAPPING
@@ -140,3 +142,20 @@ def shim_libraries(ledger: Ledger) -> None:
             register(key, value, exist_ok=True)
 
     mapping.register = register_again
+
+
+def _tolerate_pinning(torch: Any, ledger: Ledger) -> None:
+    """Let ``torch.tensor(..., pin_memory=True)`` be where nothing can be pinned.
+
+    0.5.12 asks for that in the logits processor without asking whether it may.
+    """
+    if torch.cuda.is_available():
+        return
+    make = torch.tensor
+
+    def tensor(*args: Any, pin_memory: bool = False, **kwargs: Any) -> Any:
+        if pin_memory:
+            ledger.shim("torch.tensor: pin_memory without an accelerator")
+        return make(*args, **kwargs)
+
+    torch.tensor = tensor

@@ -32,8 +32,13 @@ class Oracle:
         self.observations: list[dict[str, Any]] = []
         self.call = ""
         self.fc_calls = 0
+        self.rows = 0
         self.streams: dict[int, torch.Tensor] = {}
         self.draft_stream: torch.Tensor | None = None
+        self.fc_received: torch.Tensor | None = None
+        self.fc_returned: torch.Tensor | None = None
+        #: what the draft's layer is given, after the width guard
+        self.draft_entering: torch.Tensor | None = None
 
     def watch_target(self, model: Any) -> None:
         """Keep the stream [tokens, hidden] in front of each layer, by its index."""
@@ -52,19 +57,30 @@ class Oracle:
 
         def fc(module: Any, args: Any, output: torch.Tensor) -> None:
             self.fc_calls += 1
+            self.fc_received, self.fc_returned = args[0].clone(), output.clone()
             self.note("llama_eagle3.fc_in", args[0], in_features=module.in_features)
             self.note("llama_eagle3.fc_out", output)
 
         def keep(module: Any, args: Any, kwargs: Any) -> None:
             self.draft_stream = _stream(*args, **kwargs)
 
+        def enter(module: Any, args: Any) -> None:
+            if self.draft_entering is None:
+                self.draft_entering = args[0].clone()
+
         model.model.fc.register_forward_hook(fc)
+        for module in model.model.modules():
+            # ``midlayer`` up to 0.5.11, then ``layers[0]``
+            norm = getattr(module, "hidden_norm", None)
+            if isinstance(norm, torch.nn.Module):
+                norm.register_forward_pre_hook(enter)
         model.model.norm.register_forward_pre_hook(keep, with_kwargs=True)
 
     def begin(self, call: str) -> None:
         self.call = call
         self.streams.clear()
         self.draft_stream = None
+        self.fc_received = self.fc_returned = self.draft_entering = None
 
     def note(self, site: str, tensor: torch.Tensor, **more: Any) -> None:
         entry = {"call": self.call, "site": site, **more, **statistics(tensor)}

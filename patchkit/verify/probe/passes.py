@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import gc
-import importlib
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from patchkit.verify.probe import models, runtime
+from patchkit.verify.probe import runtime
 from patchkit.verify.probe.batches import DraftInput, decode_batch, extend_batch
-from patchkit.verify.probe.fixture import load_package
-from patchkit.verify.probe.oracle import Oracle
+from patchkit.verify.probe.rig import Rig
 
 if TYPE_CHECKING:
     from patchkit.verify.probe.run import Probe
@@ -23,20 +21,18 @@ class Passes:
     def __init__(self, probe: Probe, dtype: torch.dtype, rendezvous: str) -> None:
         self.probe = probe
         self.report = probe.report
-        self.dtype = dtype
-        self.rank = runtime.Rank(rendezvous=rendezvous)
-        self.oracle = Oracle()
+        rank = runtime.Rank(rendezvous=rendezvous)
+        self.rig = Rig(dtype, rank, probe.ledger, probe.step)
+        self.oracle = self.rig.oracle
         self.report["observations"] = self.oracle.observations
-        fixtures = load_package()
-        self.weights: Any = importlib.import_module(fixtures.__name__ + ".weights")
-        self.target_fields = fixtures.load("target")
-        self.draft_fields = fixtures.load("draft")
-        self.prompts = fixtures.load("prompts")
+        self.prompts = self.rig.prompts
 
     def run(self) -> None:
-        self._set_up()
-        target, pools = self._target()
-        draft, draft_pools = self._draft()
+        self.rig.set_up()
+        for which, loaded in self.rig.loaded.items():
+            self._loaded(which, loaded.unwritten)
+        target, pools = self.rig.target, self.rig.pools
+        draft, draft_pools = self.rig.draft, self.rig.draft_pools
         captures = self._set_capture(target)
         gc.freeze()
         gc.enable()
@@ -67,38 +63,6 @@ class Passes:
             self.report["digest"][name] = round(total, 6)
             if not bool(torch.isfinite(tensor).all()):
                 self.probe.problem(f"{name}: not all values are finite")
-
-    def _set_up(self) -> None:
-        with self.probe.step("server args"):
-            args = runtime.publish_server_args(self.rank)
-        with self.probe.step("distributed"):
-            hidden = self.target_fields["hidden_size"]
-            runtime.start_distributed(args, self.rank, hidden, self.dtype)
-        torch.set_default_dtype(self.dtype)
-
-    def _target(self) -> tuple[Any, runtime.Pools]:
-        from sglang.srt.models.deepseek_v2 import DeepseekV3ForCausalLM
-
-        with self.probe.step("target"):
-            config = models.target_config(self.target_fields)
-            model = DeepseekV3ForCausalLM(config).eval()
-            tensors = self.weights.target_weights(self.target_fields, self.dtype)
-            self._loaded("target", models.load(model, tensors))
-            runtime.force_absorbed_attention(model, self.probe.ledger)
-            self.oracle.watch_target(model)
-            return model, runtime.make_pools(config, self.dtype)
-
-    def _draft(self) -> tuple[Any, runtime.Pools]:
-        from sglang.srt.models.llama_eagle3 import LlamaForCausalLMEagle3
-
-        with self.probe.step("draft model"):
-            config = models.draft_config(self.draft_fields)
-            model = LlamaForCausalLMEagle3(config).eval()
-            hidden = self.target_fields["hidden_size"]
-            tensors = self.weights.draft_weights(self.draft_fields, hidden, self.dtype)
-            self._loaded("draft", models.load(model, tensors))
-            self.oracle.watch_draft(model)
-            return model, runtime.make_pools(config, self.dtype)
 
     def _loaded(self, which: str, unwritten: list[str]) -> None:
         self.report.setdefault("weights", {})[which] = {"unwritten": unwritten}

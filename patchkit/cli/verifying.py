@@ -1,0 +1,143 @@
+"""verify."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from patchkit.cli.options import JSON, PYTHON, RECIPES, TARGET
+from patchkit.cli.terminal import print_json, say, style_for
+from patchkit.errors import CannotRun, UsageError
+
+if TYPE_CHECKING:
+    from patchkit.verify.run import Report
+
+
+@click.command()
+@click.option(
+    "--baseline",
+    default="journal",
+    metavar="WHAT",
+    help="journal (the recorded originals; default), git:REV or pypi:VERSION.",
+)
+@click.option("--only", multiple=True, metavar="CHECK", help="Run only this check.")
+@click.option("--skip", multiple=True, metavar="CHECK", help="Leave this check out.")
+@click.option("--strict", is_flag=True, help="Known defects of stock SGLang count.")
+@click.option(
+    "--timeout",
+    default=120.0,
+    type=click.FloatRange(min=1),
+    metavar="SECONDS",
+    help="For the set-up, and for each run of the models; default 120.",
+)
+@click.option(
+    "--device",
+    type=click.Choice(["cpu", "cuda"]),
+    default="cpu",
+    help="Where the models run; only cpu is there yet.",
+)
+@click.option(
+    "--junit",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Also write the report as JUnit XML.",
+)
+@click.option("--setup", is_flag=True, help="Make the managed environment, once.")
+@JSON
+@RECIPES
+@PYTHON
+@TARGET
+def verify(
+    target: str | None,
+    python: str | None,
+    folders: Sequence[Path],
+    as_json: bool,
+    baseline: str,
+    only: Sequence[str],
+    skip: Sequence[str],
+    strict: bool,
+    timeout: float,
+    device: str,
+    junit: Path | None,
+    setup: bool,
+) -> int:
+    """Run the patched modules on a tiny model: are the outputs and the taps right?
+
+    The real modules of the target run on a CPU, without a GPU and without kernels,
+    on a synthetic DeepSeek-V3-style target and an EAGLE-3 draft. The target is not
+    written to. Exit 0: PASS; 1: FAIL; 4: something could not run; 5: timed out.
+    """
+    if setup:
+        return _set_up(as_json)
+    from patchkit.registry import Registry
+    from patchkit.target import find_package
+    from patchkit.verify.formats import github_lines, report_json
+    from patchkit.verify.run import Options, verify
+    from patchkit.verify.text import report_text
+    from patchkit.workspace.tree import Workspace
+
+    if device != "cpu":
+        raise CannotRun(
+            "--device cuda is not there yet: workers are forked from a process that"
+            " has imported SGLang, and CUDA does not survive a fork",
+            hint="leave --device out: the checks run on a CPU",
+        )
+    if junit is not None and not junit.parent.is_dir():
+        raise UsageError(
+            f"--junit {junit}: there is no folder {junit.parent}", hint="make it first"
+        )
+    workspace = Workspace(find_package(target, python), Registry(folders), say)
+    options = Options(baseline, only, skip, timeout, python)
+    report = verify(workspace, options, _Progress())
+    if as_json:
+        print_json(report_json(report, strict=strict))
+    else:
+        print(report_text(report, style_for(sys.stdout), strict=strict))
+    if junit is not None:
+        _write_junit(report, junit, strict)
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        # stderr works as well as stdout, which may be JSON
+        print("\n".join(github_lines(report, strict=strict)), file=sys.stderr)
+    return report.exit_code(strict=strict)
+
+
+def _set_up(as_json: bool) -> int:
+    from patchkit.verify.interpreter import set_up
+
+    python = set_up(say)
+    if as_json:
+        print_json({"python": python})
+    else:
+        print(python)
+    return 0
+
+
+def _write_junit(report: Report, file: Path, strict: bool) -> None:
+    from patchkit.verify.formats import report_junit
+
+    try:
+        file.write_text(report_junit(report, strict=strict), encoding="utf-8")
+    except OSError as problem:
+        raise UsageError(
+            f"{file} can't be written: {problem.strerror}", hint="give another FILE"
+        ) from None
+
+
+class _Progress:
+    """Says on a terminal what is being done; elsewhere only what takes long."""
+
+    def __init__(self) -> None:
+        self.began = time.monotonic()
+        self.said = 0.0
+
+    def __call__(self, text: str) -> None:
+        now = time.monotonic()
+        if sys.stderr.isatty() or now - self.said > 5:
+            self.said = now
+            say(f"{now - self.began:5.1f} s  {text}")

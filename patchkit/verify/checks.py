@@ -1,0 +1,161 @@
+"""The checks by name: what each needs to be run, and who judges it. Pure."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from patchkit.errors import UsageError
+from patchkit.verify.evidence import Evidence
+from patchkit.verify.jobs import Job
+from patchkit.verify.judge import gates, model, parallel, wrapper
+from patchkit.verify.verdict import Check
+
+#: Switches the taps of a recipe on; see ``patchkit.tap.settings``.
+GATE = "EAGLE3_DEBUG"
+
+Overlay = Mapping[str, str | None]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """``jobs``: names; a gated one is only run if a recipe promises a site.
+    ``judge``: ``None`` for what the parent does itself."""
+
+    jobs: tuple[str, ...]
+    judge: Callable[[Evidence], Check] | None
+    proves: str
+
+
+#: In the order of the report.
+CHECKS: Mapping[str, Kind] = {
+    "import": Kind(
+        ("patched", "baseline"),
+        model.judge_import,
+        "all patched modules import; no stand-in is called in a forward pass",
+    ),
+    "weights": Kind(
+        ("patched", "baseline"),
+        model.judge_weights,
+        "every parameter is written, and no tensor of a checkpoint is dropped",
+    ),
+    "capture": Kind(
+        ("patched", "baseline"),
+        model.judge_capture,
+        "the captured states are the streams in front of the right layers, bit-equal",
+    ),
+    "draft": Kind(
+        ("patched", "baseline"),
+        model.judge_draft,
+        "fc is applied exactly when widths differ; the hot-token map is right",
+    ),
+    "decode": Kind(
+        ("patched", "baseline"),
+        model.judge_decode,
+        "a decode step equals a prefill of the same tokens",
+    ),
+    "golden": Kind(
+        ("patched", "baseline"),
+        model.judge_golden,
+        "outputs have the statistics recorded for all releases",
+    ),
+    "tensor-parallel": Kind(
+        ("patched", "baseline", "patched-tp2"),
+        parallel.judge_tensor_parallel,
+        "two ranks give what one gives",
+    ),
+    "fusion": Kind(
+        ("patched", "baseline", "patched-fusion", "baseline-fusion"),
+        parallel.judge_fusion,
+        "the same with all-reduce fusion on, its kernel emulated",
+    ),
+    "capture-order": Kind(
+        ("patched-order", "baseline-order"),
+        parallel.judge_capture_order,
+        "graphs and prefill capture the same layers, set in a server's order",
+    ),
+    "kimi-wrapper": Kind(
+        ("patched", "baseline", "patched-kimi", "baseline-kimi"),
+        wrapper.judge_wrapper,
+        "the Kimi-K2.5 wrapper loads, hands EAGLE-3's calls on, and changes nothing",
+    ),
+    "gate-off": Kind(
+        ("patched", "baseline"),
+        gates.judge_gate_off,
+        "gate off: outputs bit-equal to the baseline, nothing said, no value read",
+    ),
+    "gate-on": Kind(
+        ("patched", "baseline", "gated"),
+        gates.judge_gate_on,
+        "gate on: outputs bit-equal, and every promised site says what is true",
+    ),
+    "revert": Kind((), None, "reverting and applying again are exact, on a copy"),
+    "bf16": Kind(
+        ("patched-bf16", "baseline-bf16", "gated-bf16"),
+        gates.judge_bfloat16,
+        "capture, draft, decode, golden and both gates in bfloat16",
+    ),
+}
+
+
+def choose(only: Sequence[str], skip: Sequence[str]) -> list[str]:
+    """The names to run, in order. Raises UsageError for one that there is not."""
+    for name in (*only, *skip):
+        if name not in CHECKS:
+            close = difflib.get_close_matches(name, CHECKS, 1)
+            raise UsageError(
+                f"no check is called {name!r}",
+                hint=f"did you mean {close[0]}?"
+                if close
+                else f"there are {', '.join(CHECKS)}",
+            )
+    chosen = [
+        name for name in CHECKS if (not only or name in only) and name not in skip
+    ]
+    if not chosen:
+        raise UsageError(
+            "--only and --skip leave no check", hint=f"there are {', '.join(CHECKS)}"
+        )
+    return chosen
+
+
+def jobs_for(
+    chosen: Sequence[str],
+    patched: Overlay,
+    baseline: Overlay | None,
+    *,
+    gated: bool,
+    setters: Sequence[str],
+) -> list[Job]:
+    """Jobs for ``chosen``, the longest first. ``baseline`` ``None``: it is the same as
+    ``patched``, so its jobs are not run twice."""
+    names = dict.fromkeys(job for check in chosen for job in CHECKS[check].jobs)
+    scenarios = {
+        "order": f"order:{','.join(setters)}",
+        "kimi": "wrapped",
+        **dict.fromkeys(("tp2", "fusion"), "short"),
+    }
+    found = []
+    for name in names:
+        whose, _, variant = name.partition("-")
+        if whose == "gated" and not gated:
+            continue
+        if whose == "baseline" and baseline is None:
+            continue
+        if variant == "order" and not setters:
+            continue
+        overlay = baseline if whose == "baseline" else patched
+        assert overlay is not None
+        found.append(
+            Job(
+                name,
+                overlay,
+                scenario=scenarios.get(variant, "full"),
+                dtype="bfloat16" if variant == "bf16" else "float32",
+                ranks=2 if variant in ("tp2", "fusion") else 1,
+                fusion=variant == "fusion",
+                environment={GATE: "1"} if whose == "gated" else {},
+            )
+        )
+    return sorted(found, key=lambda job: (-job.ranks, job.scenario != "full"))

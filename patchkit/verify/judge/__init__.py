@@ -1,0 +1,1 @@
+"""From results to verdicts. Pure: no files, no processes, no torch."""

@@ -1,0 +1,160 @@
+"""Forks workers, watches over them, and hands their reports on."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import select
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from patchkit.verify.jobs import Job, Result
+from patchkit.verify.probe import worker
+
+if TYPE_CHECKING:
+    from patchkit.verify.probe.zygote import Zygote
+
+#: How long a hung worker may take to write its stacks.
+GRACE = 1.0
+TAIL = 40
+
+
+@dataclass
+class Child:
+    job: Job
+    rank: int
+    pid: int
+    folder: Path
+    began: float
+    asked: float | None = None
+
+
+class Nursery:
+    """At most ``slots`` workers at once; both ranks of a job start together."""
+
+    def __init__(
+        self, folder: Path, slots: int, timeout: float, zygote: Zygote
+    ) -> None:
+        self.folder = folder
+        self.slots = slots
+        self.timeout = timeout
+        self.zygote = zygote
+        self.waiting: list[Job] = []
+        self.children: dict[int, Child] = {}
+        self.count = 0
+
+    def serve(self, inlet: int, parse: Callable[[Any], Job]) -> None:
+        """Until ``inlet`` ends and every job is done."""
+        open_, buffer = True, b""
+        while open_ or self.waiting or self.children:
+            self._start()
+            watched = [*self.children, *([inlet] if open_ else [])]
+            ready, _, _ = select.select(watched, [], [], self._patience())
+            for one in ready:
+                if one != inlet:
+                    self._ended(one)
+                    continue
+                data = os.read(inlet, 1 << 20)
+                open_ = bool(data)
+                *lines, buffer = (buffer + data).split(b"\n")
+                self.waiting += [parse(json.loads(line)) for line in lines if line]
+            self._end_hung()
+
+    def _start(self) -> None:
+        while self.waiting:
+            job = self.waiting[0]
+            if self.children and len(self.children) + job.ranks > self.slots:
+                return
+            self.waiting.pop(0)
+            self.count += 1
+            folder = self.folder / f"job{self.count}"
+            folder.mkdir()
+            for rank in range(job.ranks):
+                self._fork(job, rank, folder)
+
+    def _fork(self, job: Job, rank: int, folder: Path) -> None:
+        life, held = os.pipe()  # ends when the worker and all it started are gone
+        pid = os.fork()
+        if pid == 0:
+            os.setpgid(0, 0)
+            os.close(life)
+            os.close(self.zygote.out)
+            for other in self.children:
+                os.close(other)
+            gc.disable()
+            zygote = self.zygote
+            worker.run(job, rank, folder, zygote.ledger, zygote.finder)
+        os.close(held)
+        with contextlib.suppress(OSError):  # the child may have done it
+            os.setpgid(pid, pid)
+        self.children[life] = Child(job, rank, pid, folder, time.monotonic())
+
+    def _patience(self) -> float | None:
+        """Seconds until a worker is overdue."""
+        now = time.monotonic()
+        ends = [
+            child.began + self.timeout if child.asked is None else child.asked + GRACE
+            for child in self.children.values()
+        ]
+        return max(0.0, min(ends) - now) if ends else None
+
+    def _end_hung(self) -> None:
+        now = time.monotonic()
+        for child in self.children.values():
+            if child.asked is None and now - child.began >= self.timeout:
+                child.asked = now
+                os.kill(child.pid, worker.STACKS)
+            elif child.asked is not None and now - child.asked >= GRACE:
+                with contextlib.suppress(OSError):
+                    os.killpg(child.pid, signal.SIGKILL)
+
+    def _ended(self, life: int) -> None:
+        child = self.children.pop(life)
+        os.close(life)
+        _, status = os.waitpid(child.pid, 0)
+        result = self._result(child, os.waitstatus_to_exitcode(status))
+        self.zygote.say("result", result=result)
+        if all(one.folder != child.folder for one in self.children.values()):
+            shutil.rmtree(child.folder, ignore_errors=True)
+
+    def _result(self, child: Child, code: int) -> dict[str, Any]:
+        report = child.folder / f"{child.rank}.json"
+        output = _tail(child.folder / f"{child.rank}.log")
+        if report.exists():
+            value: dict[str, Any] = json.loads(report.read_bytes())
+            if value["status"] != "ran" or value["facts"].get("calls") is None:
+                value["output"] = output
+            return value
+        seconds = round(time.monotonic() - child.began, 3)
+        stacks = _tail(child.folder / f"{child.rank}.stacks", 200)
+        if child.asked is not None:
+            status, error = "hung", f"no end after {self.timeout:g} s"
+        elif code < 0:
+            status, error = "died", f"killed by {signal.Signals(-code).name}"
+        else:
+            status, error = "died", f"exit status {code} without a report"
+        result = Result(
+            child.job.name,
+            child.rank,
+            status,
+            step=" ".join(_tail(child.folder / f"{child.rank}.step")),
+            error=error,
+            trace=tuple(stacks),
+            output=tuple(output),
+            seconds=seconds,
+        )
+        return result.to_json()
+
+
+def _tail(file: Path, lines: int = TAIL) -> list[str]:
+    try:
+        return file.read_bytes().decode("utf-8", "replace").splitlines()[-lines:]
+    except OSError:
+        return []

@@ -1,0 +1,105 @@
+"""A report for people: a table that fits 80 columns. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from patchkit.report import Style, wrap
+from patchkit.verify.defects import DEFECTS
+from patchkit.verify.run import Report
+from patchkit.verify.verdict import Check, Verdict
+
+WIDTH = 79
+_COLOURS = {
+    Verdict.PASS: "green",
+    Verdict.FAIL: "red",
+    Verdict.NOT_APPLICABLE: "dim",
+    Verdict.CANNOT_RUN: "yellow",
+}
+_NAME, _VERDICT, _TIME = 16, 15, 7
+#: Lines of a stack or a log that are shown; ``--json`` has them all.
+_SHOWN = 14
+
+
+def report_text(report: Report, style: Style, *, strict: bool) -> str:
+    lines = _head(report, style)
+    for check in report.checks:
+        lines += _row(check, style)
+    defects = dict.fromkeys(name for one in report.checks for name in one.defects)
+    if defects:
+        lines += ["", style("Known defects of stock SGLang, met here:", "bold")]
+    for name in defects:
+        first, *more = wrap(f"{name}: {DEFECTS[name].text}", WIDTH - 4)
+        lines += ["  " + first, *("    " + line for line in more)]
+    lines += ["", _summary(report, style, strict=strict)]
+    return "\n".join(lines)
+
+
+def _head(report: Report, style: Style) -> list[str]:
+    applied = ", ".join(report.applied) or "nothing"
+    lines = [
+        style(f"SGLang {report.version}", "bold") + f" at {report.package}",
+        f"applied: {applied}; compared with: {report.baseline}",
+    ]
+    if report.info:
+        info = report.info
+        lines.append(
+            f"torch {info['torch']}, transformers {info['transformers']}, python"
+            f" {info['python']} ({report.why_python})"
+        )
+    return [*lines, ""]
+
+
+def _row(check: Check, style: Style) -> list[str]:
+    head = style(f"{check.name:<{_NAME}}", "bold")
+    verdict = style(f"{check.verdict.value:<{_VERDICT}}", _COLOURS[check.verdict])
+    seconds = f"{check.seconds:5.1f} s" if check.seconds else " " * _TIME
+    margin = _NAME + _VERDICT + _TIME + 1
+    first, *more = wrap(check.reason, WIDTH - margin) or [""]
+    lines = [f"{head}{verdict}{seconds} {first}".rstrip()]
+    lines += [" " * margin + line for line in more]
+    for name in check.defects:
+        lines.append(" " * margin + style(f"known defect: {name}", "yellow"))
+    if check.verdict is Verdict.FAIL and len(check.details) > 1 and check.compared:
+        for text in check.details[1:6]:
+            first, *more = wrap(text, WIDTH - _NAME - 2)
+            lines.append(" " * _NAME + f"- {first}")
+            lines += [" " * (_NAME + 2) + line for line in more]
+        if len(check.details) > 6:
+            lines.append(" " * _NAME + f"- and {len(check.details) - 6} more")
+    elif check.details and not check.compared:
+        lines += [
+            style("    | " + line[: WIDTH - 6], "dim")
+            for line in check.details[-_SHOWN:]
+        ]
+    return lines
+
+
+def counted(report: Report) -> dict[str, int]:
+    """How many checks have each verdict, and how many comparisons were made."""
+    found = Counter(one.verdict.value for one in report.checks)
+    return {one.value: found[one.value] for one in Verdict} | {
+        "compared": sum(one.compared for one in report.checks),
+        "known defects": len({name for one in report.checks for name in one.defects}),
+    }
+
+
+def _summary(report: Report, style: Style, *, strict: bool) -> str:
+    numbers = counted(report)
+    code = report.exit_code(strict=strict)
+    said = [
+        f"{numbers[one.value]} {one.value}" for one in Verdict if numbers[one.value]
+    ]
+    defects = numbers["known defects"]
+    if defects:
+        tail = "counted, by --strict" if strict else "not counted (--strict counts)"
+        said.append(f"{defects} known defect{'s' if defects > 1 else ''} {tail}")
+    word = {0: "PASS", 1: "FAIL", 4: "CANNOT RUN", 5: "TIMED OUT"}[code]
+    colour = {0: "green", 1: "red"}.get(code, "yellow")
+    head = style(word, "bold", colour)
+    body = (
+        f"{', '.join(said)}; {numbers['compared']} comparisons in"
+        f" {report.seconds:.1f} s, at most {report.peak_mb} MB a process"
+    )
+    first, *more = wrap(f"{word}: {body}", WIDTH)
+    return "\n".join([first.replace(word, head, 1), *("  " + line for line in more)])

@@ -1,0 +1,379 @@
+"""Each check on hand-made results: what it must catch, and what it must not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import verifykit as kit
+
+from patchkit.verify.checks import CHECKS
+from patchkit.verify.evidence import Evidence, Promise
+from patchkit.verify.jobs import IMPORT, Result
+from patchkit.verify.verdict import Check, Verdict
+
+GOOD = kit.good_run()
+STOCK = kit.good_run("baseline")
+
+
+def judge(name: str, evidence: Evidence) -> Check:
+    decide = CHECKS[name].judge
+    assert decide is not None
+    return decide(evidence)
+
+
+def verdict(name: str, *results: Result, **more: object) -> Check:
+    return judge(name, kit.evidence_of(*results, **more))
+
+
+@pytest.mark.parametrize(
+    "name", ["import", "weights", "capture", "draft", "decode", "gate-off"]
+)
+def test_a_good_run_passes(name: str) -> None:
+    check = verdict(name, GOOD, STOCK)
+    assert (check.verdict, check.details) == (Verdict.PASS, ())
+    assert check.compared > 0
+
+
+# -- import and weights --------------------------------------------
+
+
+def test_a_stand_in_called_in_a_forward_pass_fails_import() -> None:
+    one = {"name": "triton.x", "phase": "forward extend", "called_by": "a.py:3"}
+    run = replace(GOOD, facts={**GOOD.facts, "standins_called": [one]})
+    check = verdict("import", run, STOCK)
+    assert check.verdict is Verdict.FAIL
+    assert check.reason == "forward extend: stand-in triton.x was called by a.py:3"
+
+
+@pytest.mark.parametrize("kind", ["unwritten", "dropped"])
+def test_weights(kind: str) -> None:
+    bad = {"unwritten": [], "dropped": []} | {kind: ["fc.weight"]}
+    facts = {**GOOD.facts, "weights": {"draft": bad}}
+    check = verdict("weights", replace(GOOD, facts=facts), STOCK)
+    assert check.verdict is Verdict.FAIL and "fc.weight" in check.reason
+
+
+# -- capture --------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("call", "facts", "said"),
+    [
+        ("extend", {"captured": [1, 4, 6]}, "wanted layers [2, 5, 7]"),
+        ("extend", {"captured": [7, 5, 2]}, "layer 7, layer 5, layer 2"),
+        ("decode", {"captured": [2, 5, None]}, "no layer's (closest: 7, off by 0)"),
+        ("extend-default", {"captured": [2, 4, 6]}, "wanted layers [2, 4, 5]"),
+        ("extend-shifted", {"captured": [2, 4, 6]}, "wanted layers [3, 5, 7]"),
+        ("extend-last", {"rows": [8, 2]}, "8 rows, not 2"),
+        ("extend-logprobs", {"captured": None}, "no hidden states came back"),
+        ("extend-logprobs", {"error": "RuntimeError: x"}, "RuntimeError: x"),
+        ("prefill", {"captured": [2, 5], "width": 128}, "128 columns wide"),
+    ],
+)
+def test_a_wrong_capture_fails(call: str, facts: dict[str, object], said: str) -> None:
+    check = verdict("capture", kit.changed(GOOD, call, **facts), STOCK)
+    assert check.verdict is Verdict.FAIL
+    assert check.reason.startswith(call) and said in check.reason
+
+
+def test_ids_whose_first_is_not_1_mean_what_they_mean_in_the_baseline() -> None:
+    newer = {"captured": [2, 4, 6]}
+    ours = kit.changed(GOOD, "extend-shifted", **newer)
+    theirs = kit.changed(STOCK, "extend-shifted", **newer)
+    assert verdict("capture", ours, theirs).verdict is Verdict.PASS
+    assert verdict("capture", GOOD, theirs).verdict is Verdict.FAIL
+    nonsense = kit.changed(GOOD, "extend-shifted", captured=[1, 2, 3])
+    both = verdict("capture", nonsense, same=True)
+    assert both.verdict is Verdict.FAIL
+
+
+def test_a_release_without_capture_is_not_applicable() -> None:
+    ours, theirs = (
+        kit.good_run(captures=False),
+        kit.good_run("baseline", captures=False),
+    )
+    assert verdict("capture", ours, theirs).verdict is Verdict.NOT_APPLICABLE
+    assert verdict("capture", ours, STOCK).verdict is Verdict.FAIL
+
+
+UNFILLED = {"error": "TypeError: cat(): argument 'tensors' must be a tuple"}
+
+
+def test_a_known_defect_is_listed_only_if_the_baseline_has_it() -> None:
+    ours = kit.changed(GOOD, "extend-logprobs-last", **UNFILLED)
+    theirs = kit.changed(STOCK, "extend-logprobs-last", **UNFILLED)
+    check = verdict("capture", ours, theirs)
+    assert (check.verdict, check.defects) == (Verdict.PASS, ("logprobs-last",))
+    assert verdict("capture", ours, STOCK).verdict is Verdict.FAIL
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        ("0.5.10.post1", Verdict.PASS),
+        ("0.5.11", Verdict.FAIL),
+        ("unknown", Verdict.PASS),
+    ],
+)
+def test_a_known_defect_is_known_of_some_releases(
+    version: str, expected: Verdict
+) -> None:
+    ours = kit.changed(GOOD, "extend-logprobs-last", **UNFILLED)
+    assert verdict("capture", ours, same=True, version=version).verdict is expected
+
+
+# -- draft and decode --------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("call", "facts", "said"),
+    [
+        ("draft", {"fc_calls": 0}, "fc ran 0 times, not 1"),
+        ("draft", {"fc_calls": 2}, "fc ran 2 times, not 1"),
+        ("draft-decode", {"fc_calls": 1, "fc_received_equal": True}, "not 0"),
+        ("draft", {"fc_received_equal": False}, "fc received other values"),
+        ("draft", {"entering_equal": False}, "is not what fc returns"),
+        ("draft-decode", {"entering_equal": False}, "the state it was given"),
+    ],
+)
+def test_a_wrong_draft_fails(call: str, facts: dict[str, object], said: str) -> None:
+    check = verdict("draft", kit.changed(GOOD, call, **facts), STOCK)
+    assert check.verdict is Verdict.FAIL and said in check.reason
+
+
+def test_the_hot_token_map() -> None:
+    for wrong in (None, list(range(64))):
+        run = replace(GOOD, facts={**GOOD.facts, "hot_tokens": wrong})
+        assert verdict("draft", run, STOCK).verdict is Verdict.FAIL
+
+
+def test_decode_must_equal_prefill() -> None:
+    tensors = {**GOOD.tensors, "prefill.logits": kit.values(1.0, -2.01)}
+    check = verdict("decode", replace(GOOD, tensors=tensors), STOCK)
+    assert check.verdict is Verdict.FAIL and "off by 0.01" in check.reason
+
+
+# -- ranks, fusion, order --------------------------------------------
+
+
+def ranks(job: str, **more: object) -> list[Result]:
+    facts = {**GOOD.facts, "fused_calls": 14}
+    return [replace(GOOD, job=job, rank=rank, facts=facts, **more) for rank in (0, 1)]
+
+
+PARTIAL = {**GOOD.tensors, "extend.states": kit.values(0.1, 1.0)} | {
+    "decode.states": kit.values(0.2, 1.0)
+}
+
+
+def test_a_rank_that_differs_fails_tensor_parallel() -> None:
+    one, other = ranks("patched-tp2")
+    assert verdict("tensor-parallel", GOOD, one, other).verdict is Verdict.PASS
+    other = replace(other, tensors=PARTIAL)
+    check = verdict("tensor-parallel", GOOD, one, other)
+    assert check.verdict is Verdict.FAIL and check.reason.startswith("rank 1: extend")
+
+
+def test_fusion_that_never_engages_proves_nothing() -> None:
+    ours = [replace(one, facts=GOOD.facts) for one in ranks("patched-fusion")]
+    check = verdict("fusion", GOOD, *ours, same=True)
+    assert check.verdict is Verdict.CANNOT_RUN and "did not engage" in check.reason
+    check = verdict("fusion", GOOD, *ours, *ranks("baseline-fusion"))
+    assert check.verdict is Verdict.FAIL
+
+
+def test_no_fused_all_reduce_is_not_applicable() -> None:
+    facts = {**GOOD.facts, "fusion_available": False}
+    ours = [replace(one, facts=facts) for one in ranks("patched-fusion")]
+    assert verdict("fusion", GOOD, *ours, same=True).verdict is Verdict.NOT_APPLICABLE
+
+
+def test_states_captured_before_the_all_reduce() -> None:
+    ours = ranks("patched-fusion", tensors=PARTIAL)
+    check = verdict("fusion", GOOD, *ours, same=True)
+    assert (check.verdict, check.defects) == (
+        Verdict.PASS,
+        ("capture-before-all-reduce",),
+    )
+    blamed = verdict("fusion", GOOD, *ours, *ranks("baseline-fusion"))
+    assert blamed.verdict is Verdict.FAIL
+    fixed = verdict("fusion", GOOD, *ours, same=True, version="0.5.14")
+    assert fixed.verdict is Verdict.FAIL
+
+
+def test_wrong_logits_are_no_known_defect_of_fusion() -> None:
+    tensors = {**PARTIAL, "extend.logits": kit.values(9.0, 9.0)}
+    ours = ranks("patched-fusion", tensors=tensors)
+    assert verdict("fusion", GOOD, *ours, same=True).verdict is Verdict.FAIL
+
+
+def order(job: str, graph: list[int], prefill: list[int]) -> Result:
+    calls = [kit.capturing("graph", graph, 2), kit.capturing("prefill", prefill)]
+    return replace(GOOD, job=job, facts={**GOOD.facts, "calls": calls})
+
+
+def test_graphs_and_prefill_capture_the_same_layers() -> None:
+    name = "capture-order"
+    differ = order("patched-order", [2, 4, 5], [2, 5, 7])
+    agree = order("baseline-order", [2, 5, 7], [2, 5, 7])
+    known = verdict(name, GOOD, differ, same=True)
+    assert (known.verdict, known.defects) == (Verdict.PASS, ("graph-layers",))
+    assert verdict(name, GOOD, differ, agree).verdict is Verdict.FAIL
+    newer = verdict(name, GOOD, differ, same=True, version="0.5.11")
+    assert newer.verdict is Verdict.FAIL
+    right = verdict(name, GOOD, replace(agree, job="patched-order"), same=True)
+    assert (right.verdict, right.defects) == (Verdict.PASS, ())
+
+
+# -- the gates --------------------------------------------
+
+
+def test_one_bit_fails_gate_off() -> None:
+    bit = kit.values(1.0, -2.0000000000000004)
+    run = replace(GOOD, tensors={**GOOD.tensors, "draft.logits": bit})
+    check = verdict("gate-off", run, STOCK)
+    assert check.verdict is Verdict.FAIL and "draft.logits: off by 4" in check.reason
+
+
+def test_a_negative_zero_is_another_value() -> None:
+    ours = replace(GOOD, tensors={**GOOD.tensors, "x": kit.values(-0.0)})
+    theirs = replace(STOCK, tensors={**STOCK.tensors, "x": kit.values(0.0)})
+    assert verdict("gate-off", ours, theirs).verdict is Verdict.FAIL
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({"printed": ["tensor(1.0)"]}, "prints 'tensor(0.0)'"),
+        ({"reads": {"deepseek_v2.forward:item": 1}}, "reads a tensor's values"),
+        ({"taps": [{"site": "x"}]}, "writes with the gate off"),
+        ({"error": "RuntimeError: x"}, "RuntimeError: x; the baseline: went well"),
+    ],
+)
+def test_what_gate_off_must_not_do(facts: dict[str, object], said: str) -> None:
+    check = verdict("gate-off", kit.changed(GOOD, "extend", **facts), STOCK)
+    assert check.verdict is Verdict.FAIL and said in check.reason
+
+
+def test_what_the_baseline_says_and_reads_the_tree_may_too() -> None:
+    same = {"reads": {"a:item": 2}}
+    ours = kit.changed(GOOD, "draft", printed=["[2026-01-01 10:00:00] x 1"], **same)
+    theirs = kit.changed(STOCK, "draft", printed=["[2026-02-02 11:11:11] x 2"], **same)
+    assert verdict("gate-off", ours, theirs).verdict is Verdict.PASS
+
+
+def test_nothing_that_differs_is_not_applicable() -> None:
+    assert verdict("gate-off", GOOD, same=True).verdict is Verdict.NOT_APPLICABLE
+    assert verdict("gate-on", GOOD, same=True).verdict is Verdict.NOT_APPLICABLE
+
+
+SEEN = {
+    "site": "target.states", "call": "extend", "shape": [8, 64], "dtype": "float32",
+    "norm": 2.0, "mean": 0.5, "absmax": 1.0, "nonfinite": 0, "layer": 2,
+}  # fmt: skip
+LINE = {key: value for key, value in SEEN.items() if key != "call"} | {"site": "aux"}
+PROMISES = (Promise("aux", ("target.states",)),)
+
+
+def gated(*lines: dict[str, object], call: str = "extend") -> Check:
+    run = kit.changed(kit.good_run("gated"), call, taps=list(lines))
+    run = replace(run, facts={**run.facts, "observations": [SEEN]})
+    return verdict("gate-on", GOOD, STOCK, run, promises=PROMISES)
+
+
+def test_a_site_that_says_what_is_true() -> None:
+    check = gated(LINE)
+    assert (check.verdict, check.details) == (Verdict.PASS, ())
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ({**LINE, "norm": 2.001}, "norm 2.001, not 2"),
+        ({**LINE, "mean": None}, "mean None"),
+        ({**LINE, "layer": 3}, "layer 3, not 2"),
+        ({**LINE, "dtype": "bfloat16"}, "dtype bfloat16"),
+        ({**LINE, "shape": [8, 65]}, "shape [8, 65]"),
+        ({**LINE, "nonfinite": 1}, "nonfinite 1"),
+        ({**LINE, "site": "other"}, "other speaks unannounced"),
+    ],
+)
+def test_a_site_that_says_what_is_not(line: dict[str, object], said: str) -> None:
+    check = gated(line)
+    assert check.verdict is Verdict.FAIL
+    assert any(said in one for one in check.details)
+
+
+def test_a_silent_site_a_double_one_and_one_out_of_turn() -> None:
+    assert gated().details[-1] == "aux never spoke"
+    assert "spoke 2 times, not 1" in gated(LINE, LINE).reason
+    assert gated(LINE, call="decode").verdict is Verdict.FAIL
+
+
+def test_a_promise_of_some_layers_holds_for_these() -> None:
+    run = kit.good_run("gated")
+    other = {**SEEN, "layer": 5}
+    run = kit.changed(run, "extend", taps=[LINE])
+    run = replace(run, facts={**run.facts, "observations": [SEEN, other]})
+    promises = (Promise("aux", ("target.states",), frozenset({2})),)
+    check = verdict("gate-on", GOOD, STOCK, run, promises=promises)
+    assert check.verdict is Verdict.PASS
+
+
+# -- workers that did not come back --------------------------------------------
+
+
+def broken(step: str, error: str, *, job: str = "patched", **facts: object) -> Result:
+    return Result(job, 0, "failed", step, error, facts=facts)
+
+
+def test_an_import_that_only_the_tree_fails_is_its_fault() -> None:
+    run = broken(IMPORT, "ModuleNotFoundError: No module named 'x'")
+    assert verdict("import", run, STOCK).verdict is Verdict.FAIL
+    assert verdict("import", run, same=True).verdict is Verdict.CANNOT_RUN
+
+
+def test_wrong_syntax_is_the_trees_fault_in_any_case() -> None:
+    facts = {"raised_in": ["/o/llama_eagle3.py"]}
+    run = broken(IMPORT, "SyntaxError: invalid syntax", **facts)
+    mine = frozenset({"/o/llama_eagle3.py"})
+    check = verdict("import", run, same=True, overlaid=mine)
+    assert check.verdict is Verdict.FAIL
+    other = verdict("import", run, same=True, overlaid=frozenset({"/o/x.py"}))
+    assert other.verdict is Verdict.CANNOT_RUN
+
+
+def test_a_set_up_that_fails_for_both_is_nobodys_pass() -> None:
+    error = "AttributeError: module 'torch' has no attribute 'x'"
+    ours = broken("distributed", error)
+    theirs = broken("distributed", error, job="baseline")
+    check = verdict("capture", ours, theirs)
+    assert check.verdict is Verdict.CANNOT_RUN and "distributed" in check.reason
+
+
+def test_the_check_of_the_failing_step_fails_and_others_point_to_it() -> None:
+    run = Result("patched", 0, "died", "forward draft", "killed by SIGSEGV")
+    chosen = ("capture", "draft")
+    assert verdict("draft", run, STOCK, chosen=chosen).verdict is Verdict.FAIL
+    other = verdict("capture", run, STOCK, chosen=chosen)
+    assert other.verdict is Verdict.CANNOT_RUN and "see draft" in other.reason
+    alone = verdict("capture", run, STOCK, chosen=("capture",))
+    assert alone.verdict is Verdict.FAIL
+
+
+def test_a_hung_worker_is_known_to_have_hung() -> None:
+    run = Result("patched", 0, "hung", "forward extend", "no end after 5 s")
+    assert verdict("capture", run, STOCK).hung
+
+
+def test_a_job_that_was_not_run_is_never_a_pass() -> None:
+    for name, kind in CHECKS.items():
+        if kind.judge is not None and name != "gate-on":
+            found = verdict(name, promises=PROMISES)
+            assert found.verdict is Verdict.CANNOT_RUN, name
+
+
+def test_a_pass_without_a_comparison_is_refused() -> None:
+    with pytest.raises(ValueError, match="without a comparison"):
+        Check("x", Verdict.PASS)

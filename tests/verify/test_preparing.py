@@ -1,0 +1,303 @@
+"""Before anything runs: baselines, promises, checks, interpreters, the order."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import verifykit as kit
+
+from patchkit.errors import CannotRun, Refused, UsageError
+from patchkit.registry import Registry
+from patchkit.verify import order
+from patchkit.verify.checks import CHECKS, choose, jobs_for
+from patchkit.verify.interpreter import choose_python, pins
+from patchkit.verify.promises import find_promises
+from patchkit.verify.revert import check_revert
+from patchkit.verify.trees import CORE, Trees, find_trees, write_overlay
+from patchkit.verify.verdict import Verdict
+from patchkit.workspace.tree import Workspace
+
+TAP = "srt/patchkit_tap/__init__.py"
+DEEPSEEK = "srt/models/deepseek_v2.py"
+
+MakeTree = Callable[..., Path]
+
+
+def opened(folder: Path, package: str = "sglang") -> Workspace:
+    return Workspace(folder / package, Registry())
+
+
+def trees_of(workspace: Workspace, baseline: str = "journal") -> Trees:
+    with workspace.reading(dry=True), find_trees(workspace, baseline) as found:
+        return found
+
+
+@pytest.fixture
+def patched(tree: MakeTree) -> Path:
+    folder = tree("0.5.9")
+    done = kit.common.run_patchkit("apply", "debug-logging", "--target", folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+# -- baselines --------------------------------------------
+
+
+def test_nothing_applied_is_its_own_baseline(tree: MakeTree) -> None:
+    found = trees_of(opened(tree("0.5.9")))
+    assert found.same and set(found.patched) == set(CORE)
+
+
+def test_the_journals_originals(patched: Path) -> None:
+    found = trees_of(opened(patched))
+    stock = kit.common.stock("0.5.9") / "sglang"
+    assert not found.same
+    for path in CORE:
+        assert found.baseline[path] == (stock / path).read_bytes()
+        assert found.patched[path] == (patched / "sglang" / path).read_bytes()
+    assert found.baseline[TAP] is None and found.patched[TAP]
+
+
+def test_drift_is_part_of_the_tree_and_not_of_the_baseline(patched: Path) -> None:
+    file = patched / "sglang" / DEEPSEEK
+    file.write_bytes(file.read_bytes() + b"\n# mine\n")
+    found = trees_of(opened(patched))
+    assert (found.patched[DEEPSEEK] or b"").endswith(b"# mine\n")
+    assert not (found.baseline[DEEPSEEK] or b"").endswith(b"# mine\n")
+
+
+def test_a_tree_without_its_journal_is_proven_or_refused(
+    patched: Path, tmp_path: Path
+) -> None:
+    (patched / ".patchkit").rename(tmp_path / "away")
+    found = trees_of(opened(patched))
+    assert not found.same and found.baseline[TAP] is None
+    file = patched / "sglang" / DEEPSEEK
+    file.write_bytes(file.read_bytes() + b"\n# mine\n")
+    with pytest.raises(Refused, match="marked without a journal"):
+        trees_of(opened(patched))
+
+
+def test_a_revision_of_the_checkout(tree: MakeTree, tmp_path: Path) -> None:
+    top = kit.common.make_checkout(tree("0.5.9"), tmp_path / "checkout")
+    kit.common.run_patchkit("apply", "debug-logging", "--target", top)
+    found = trees_of(opened(top, "python/sglang"), "git:HEAD")
+    stock = kit.common.stock("0.5.9") / "sglang"
+    assert {path for path, data in found.baseline.items() if data is None} == {
+        path for path in found.patched if path.startswith("srt/patchkit_tap/")
+    }
+    assert found.baseline[DEEPSEEK] == (stock / DEEPSEEK).read_bytes()
+    for wrong in ("git:nothing", "git:--help"):
+        with pytest.raises(UsageError, match="--baseline git:"):
+            trees_of(opened(top, "python/sglang"), wrong)
+
+
+@pytest.mark.parametrize("wrong", ["", "git", "git:", "pypi:", "other:1", "journal:x"])
+def test_baselines_that_there_are_not(tree: MakeTree, wrong: str) -> None:
+    with pytest.raises(UsageError):
+        trees_of(opened(tree("0.5.9")), wrong)
+
+
+def test_git_needs_a_checkout(tree: MakeTree) -> None:
+    with pytest.raises(UsageError, match="no git checkout"):
+        trees_of(opened(tree("0.5.9")), "git:HEAD")
+
+
+def test_another_tree_altogether_is_a_package_of_its_own(tree: MakeTree) -> None:
+    workspace = opened(tree("0.5.9"))  # four files, so the wheel has many more
+    with workspace.reading(dry=True), find_trees(workspace, "pypi:0.5.9") as found:
+        assert found.elsewhere is not None
+        assert (found.elsewhere / DEEPSEEK).is_file()
+        assert not found.same
+    assert not found.elsewhere.exists()
+
+
+def test_an_overlay_names_what_must_be_absent(tmp_path: Path) -> None:
+    made = write_overlay({"srt/a.py": b"x = 1\n", TAP: None}, tmp_path)
+    assert made == {
+        "sglang.srt.a": str(tmp_path / "srt/a.py"),
+        "sglang.srt.patchkit_tap": None,
+    }
+    assert (tmp_path / "srt/a.py").read_bytes() == b"x = 1\n"
+
+
+# -- promises and revert --------------------------------------------
+
+
+def promised(folder: Path) -> dict[str, frozenset[int] | None]:
+    workspace = opened(folder)
+    with workspace.reading(dry=True):
+        return {one.site: one.layers for one in find_promises(workspace)}
+
+
+def test_only_sites_that_the_tree_has_are_promised(tree: MakeTree) -> None:
+    old = tree("0.4.9", "old")
+    kit.common.run_patchkit("apply", "debug-logging", "--target", old)
+    assert set(promised(old)) == {
+        "logits_processor.concat",
+        "llama_eagle3.fc_in",
+        "llama_eagle3.fc_out",
+    }
+
+
+def test_an_option_says_of_which_layers(tree: MakeTree) -> None:
+    new = tree("0.5.9", "new")
+    command = ("apply", "debug-logging", "--target", new, "-O", "layers=0,3")
+    kit.common.run_patchkit(*command)
+    assert promised(new)["deepseek_v2.layer"] == frozenset({0, 3})
+    assert promised(new)["deepseek_v2.aux"] is None
+
+
+def test_a_recipe_may_not_promise_what_there_is_not(
+    tree: MakeTree, tmp_path: Path
+) -> None:
+    recipes = tmp_path / "mine"
+    recipes.mkdir()
+    source = (kit.ROOT / "recipes/debug_logging.py").read_text("utf-8")
+    wrong = source.replace('"target.states"', '"target.moods"')
+    (recipes / "my_logging.py").write_text(wrong, "utf-8")
+    folder = tree("0.5.9")
+    command = ("apply", "my-logging", "--target", folder, "--recipes", recipes)
+    done = kit.common.run_patchkit(*command)
+    assert done.returncode == 0, done.stderr
+    workspace = Workspace(folder / "sglang", Registry([recipes]))
+    with (
+        workspace.reading(dry=True),
+        pytest.raises(UsageError, match=r"target\.moods"),
+    ):
+        find_promises(workspace)
+
+
+def reverted(folder: Path) -> Verdict:
+    workspace = opened(folder)
+    before = kit.common.snapshot(folder)
+    with workspace.reading(dry=True):
+        found = check_revert(workspace)
+    assert kit.common.snapshot(folder) == before
+    return found.verdict
+
+
+def test_revert_on_a_scratch_copy(patched: Path) -> None:
+    assert reverted(patched) is Verdict.PASS
+    file = patched / "sglang" / DEEPSEEK
+    file.write_bytes(file.read_bytes() + b"\n# mine\n")
+    assert reverted(patched) is Verdict.PASS
+
+
+def test_nothing_to_revert(tree: MakeTree) -> None:
+    assert reverted(tree("0.5.9")) is Verdict.NOT_APPLICABLE
+
+
+def test_an_edit_of_our_lines_fails_revert(patched: Path) -> None:
+    file = patched / "sglang" / DEEPSEEK
+    data = file.read_bytes()
+    ours = b"patchkit_tap.begin("
+    assert ours in data
+    file.write_bytes(data.replace(ours, b"patchkit_tap.end(", 1))
+    assert reverted(patched) is Verdict.FAIL
+
+
+# -- checks and jobs --------------------------------------------
+
+
+def test_choosing_checks() -> None:
+    assert choose([], []) == list(CHECKS)
+    assert choose(["draft", "import"], []) == ["import", "draft"]
+    assert "bf16" not in choose([], ["bf16"])
+    with pytest.raises(UsageError, match="no check is called 'captur'") as wrong:
+        choose(["captur"], [])
+    assert wrong.value.hint == "did you mean capture?"
+    with pytest.raises(UsageError, match="leave no check"):
+        choose(["draft"], ["draft"])
+
+
+def names(*chosen: str, stock: bool = True, gated: bool = False) -> set[str]:
+    baseline = None if stock else {"b": None}
+    jobs = jobs_for(
+        chosen, {"a": None}, baseline, gated=gated, setters=["default", "explicit"]
+    )
+    return {job.name for job in jobs}
+
+
+def test_only_what_a_check_needs_is_run() -> None:
+    assert names("capture") == {"patched"}
+    assert names("capture", stock=False) == {"patched", "baseline"}
+    assert names("gate-on", stock=False) == {"patched", "baseline"}
+    assert names("gate-on", stock=False, gated=True) == {"patched", "baseline", "gated"}
+    assert names("capture-order") == {"patched-order"}
+
+
+def test_the_gate_is_set_for_gated_jobs_only() -> None:
+    jobs = jobs_for(list(CHECKS), {}, {}, gated=True, setters=["explicit"])
+    for job in jobs:
+        assert bool(job.environment) is job.name.startswith("gated"), job
+        assert (job.dtype == "bfloat16") is job.name.endswith("bf16")
+        assert (job.ranks == 2) is job.name.endswith(("tp2", "fusion"))
+
+
+# -- the order of a server's start --------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("runner.model.set_eagle3_layers_to_capture()\n", ["default", "explicit"]),
+        ("model.set_eagle3_layers_to_capture(ids)\n", ["explicit"]),
+        ("model.set_eagle3_layers_to_capture(layer_ids=ids)\n", ["explicit"]),
+        ("# set_eagle3_layers_to_capture()\n", []),
+        ("set_eagle3_layers_to_capture((\n", []),
+        ("", []),
+    ],
+)
+def test_setters(text: str, expected: list[str], tmp_path: Path) -> None:
+    folder = tmp_path / "srt" / "model_executor" / "deep"
+    folder.mkdir(parents=True)
+    (folder / "runner.py").write_text(text, "utf-8")
+    assert order.setters(tmp_path) == expected
+
+
+# -- interpreters --------------------------------------------
+
+
+def fake_python(file: Path, code: int) -> str:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(f"#!/bin/sh\nexit {code}\n")
+    file.chmod(0o755)
+    return str(file)
+
+
+def test_who_owns_the_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "env/lib/python3.11/site-packages/sglang"
+    package.mkdir(parents=True)
+    other = fake_python(tmp_path / "other", 0)
+    monkeypatch.setenv("PATCHKIT_PROBE_PYTHON", other)
+    monkeypatch.setenv("PATCHKIT_CACHE", str(tmp_path / "cache"))
+    assert choose_python(package, None) == (other, "$PATCHKIT_PROBE_PYTHON")
+    owner = fake_python(tmp_path / "env/bin/python", 0)
+    assert choose_python(package, None)[0] == owner
+    fake_python(tmp_path / "env/bin/python", 1)
+    assert choose_python(package, None)[0] == other
+    named = fake_python(tmp_path / "named", 0)
+    assert choose_python(package, named) == (named, "--python")
+
+
+def test_no_interpreter_is_cannot_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATCHKIT_CACHE", str(tmp_path))
+    monkeypatch.delenv("PATCHKIT_PROBE_PYTHON", raising=False)
+    monkeypatch.setattr(sys, "executable", fake_python(tmp_path / "bare", 1))
+    with pytest.raises(CannotRun) as told:
+        choose_python(tmp_path / "sglang", None)
+    assert "--setup" in told.value.hint
+    with pytest.raises(CannotRun):
+        choose_python(tmp_path / "sglang", str(tmp_path / "bare"))
+
+
+def test_the_pins_are_those_of_the_extra() -> None:
+    found = pins()
+    assert all("==" in one for one in found)
+    assert {"torch", "transformers"} <= {one.partition("==")[0] for one in found}

@@ -1,0 +1,177 @@
+"""``patchkit verify`` on real releases, stock and patched, as a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import verifykit as kit
+
+from patchkit.verify.checks import CHECKS
+
+pytestmark = pytest.mark.probe
+
+LAST, PARTS, ORDER = "logprobs-last", "capture-before-all-reduce", "graph-layers"
+#: Known defects of the stock release.
+STOCK = {
+    "0.5.5": {LAST, PARTS, ORDER},
+    "0.5.9": {LAST, PARTS, ORDER},
+    "0.5.15": set(),
+    "0.5.23": set(),
+}
+
+WholeTree = Callable[..., Path]
+
+
+@pytest.fixture
+def verify(probe_python: str) -> Callable[..., tuple[int, dict[str, Any]]]:
+    """Exit code and JSON report of the command."""
+
+    def run(tree: Path, *options: str) -> tuple[int, dict[str, Any]]:
+        done = command(probe_python, tree, "--json", *options)
+        assert done.stdout, done.stderr
+        return done.returncode, json.loads(done.stdout)
+
+    return run
+
+
+Verify = Callable[..., tuple[int, dict[str, Any]]]
+
+
+def command(
+    python: str, tree: Path, *options: str, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    arguments = ["verify", "--target", str(tree), "--python", python, *options]
+    done: subprocess.CompletedProcess[str] = kit.common.run_patchkit(
+        *arguments, env=env
+    )
+    return done
+
+
+def verdicts(report: dict[str, Any]) -> dict[str, str]:
+    return {one["name"]: one["verdict"] for one in report["checks"]}
+
+
+def defects(report: dict[str, Any]) -> set[str]:
+    return {
+        defect["name"] for one in report["checks"] for defect in one["known_defects"]
+    }
+
+
+NOT_THERE = {"gate-off", "gate-on", "revert"}
+
+
+@pytest.mark.parametrize("version", sorted(STOCK))
+def test_a_stock_release(version: str, verify: Verify) -> None:
+    code, report = verify(kit.common.release_tree(version))
+    assert code == 0, report
+    expected = dict.fromkeys(CHECKS, "PASS")
+    expected |= dict.fromkeys(NOT_THERE, "NOT APPLICABLE")
+    assert verdicts(report) == expected
+    assert defects(report) == STOCK[version]
+    assert report["sglang"] == version
+    assert report["peak_mb"] < 1000
+
+
+@pytest.mark.parametrize("version", ["0.5.5", "0.5.9", "0.5.23"])
+def test_a_patched_release(
+    version: str, verify: Verify, whole_tree: WholeTree, tmp_path: Path
+) -> None:
+    tree = whole_tree(version)
+    done = kit.common.run_patchkit(
+        "apply", "debug-logging", "-O", "layers=all", "--target", tree
+    )
+    assert done.returncode == 0, done.stderr
+    before = names_and_times(tree)
+    file = tmp_path / "report.xml"
+    code, report = verify(tree, "--junit", str(file))
+    assert code == 0, report
+    assert verdicts(report) == dict.fromkeys(CHECKS, "PASS")
+    assert defects(report) == STOCK[version]
+    assert names_and_times(tree) == before
+    suite = ElementTree.parse(file).getroot()[0]
+    assert [case.attrib["name"] for case in suite] == list(CHECKS)
+
+
+def names_and_times(folder: Path) -> dict[str, int]:
+    return {str(one): one.stat().st_mtime_ns for one in sorted(folder.rglob("*"))}
+
+
+def test_a_release_without_capture(verify: Verify) -> None:
+    code, report = verify(kit.common.release_tree("0.4.9"))
+    assert code == 0, report
+    found = verdicts(report)
+    missing = {*NOT_THERE, "capture", "fusion", "capture-order"}
+    assert {k for k, v in found.items() if v == "NOT APPLICABLE"} == missing
+    assert {v for k, v in found.items() if k not in missing} == {"PASS"}
+
+
+def test_only_and_strict_and_what_github_is_told(
+    probe_python: str, whole_tree: WholeTree
+) -> None:
+    tree = whole_tree("0.5.9")
+    done = command(
+        probe_python,
+        tree,
+        *("--only", "capture", "--only", "gate-on", "--strict"),
+        env={"GITHUB_ACTIONS": "true"},
+    )
+    assert done.returncode == 1, done.stdout
+    assert "known defect: logprobs-last" in done.stdout
+    assert "weights" not in done.stdout
+    assert "::error title=patchkit verify capture::known defect" in done.stderr
+    assert all(len(line) < 80 for line in done.stdout.splitlines()[1:])
+
+
+@pytest.mark.parametrize(
+    ("file", "step"),
+    [
+        ("srt/server_args.py", "import sglang"),
+        ("srt/layers/dp_attention.py", "distributed"),
+    ],
+)
+def test_a_set_up_that_fails_is_never_a_pass(
+    file: str, step: str, verify: Verify, whole_tree: WholeTree
+) -> None:
+    """As of a release that this patchkit does not know."""
+    tree = whole_tree("0.5.9")
+    path = tree / "sglang" / file
+    text = path.read_text("utf-8")
+    path.unlink()
+    if step == "distributed":
+        text = text.replace(
+            "def initialize_dp_attention(", "def renamed_in_this_release("
+        )
+    else:
+        text += "\nraise ImportError('needs a GPU')\n"
+    path.write_text(text, "utf-8")
+    code, report = verify(tree, "--only", "import", "--only", "capture")
+    assert code == 4, report
+    assert set(verdicts(report).values()) == {"CANNOT RUN"}
+    reasons = " ".join(one["reason"] for one in report["checks"])
+    assert "needs a GPU" in reasons or "initialize_dp_attention" in reasons
+    assert any(one["details"] for one in report["checks"])
+
+
+def test_a_baseline_of_another_release(verify: Verify) -> None:
+    """A tree of its own with a probe of its own; all releases compute the same."""
+    tree = kit.common.release_tree("0.5.9")
+    code, report = verify(tree, "--baseline", "pypi:0.5.8", "--only", "gate-off")
+    assert code == 0, report
+    (check,) = report["checks"]
+    assert check["compared"] > 30
+
+
+def test_an_interpreter_without_torch_cannot_run(tmp_path: Path) -> None:
+    bare = tmp_path / "python"
+    bare.write_text("#!/bin/sh\nexit 1\n")
+    os.chmod(bare, 0o755)
+    done = command(str(bare), kit.common.stock("0.5.9"))
+    assert done.returncode == 4
+    assert "--setup" in done.stderr

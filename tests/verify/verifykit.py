@@ -1,0 +1,87 @@
+"""Hand-made results for judging without torch, and what the probe's tests share."""
+
+from __future__ import annotations
+
+import os
+import sys
+from array import array
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from patchkit.verify.evidence import Evidence
+from patchkit.verify.jobs import Result, Values
+from patchkit.verify.shape import tiny_shape
+
+ROOT = Path(__file__).resolve().parents[2]
+PYTHON = os.environ.get("PATCHKIT_PROBE_PYTHON", sys.executable)
+
+
+def values(*numbers: float, dtype: str = "float32") -> Values:
+    return Values((len(numbers),), dtype, array("d", numbers).tobytes())
+
+
+def call(name: str, **more: Any) -> dict[str, Any]:
+    """One forward call that went well."""
+    entry = {"call": name, "error": "", "printed": [], "reads": {}, "taps": []}
+    return {**entry, **more}
+
+
+def capturing(name: str, layers: list[int | None], rows: int = 8) -> dict[str, Any]:
+    """A call that captured the streams of ``layers``."""
+    near = [[1, 0.5] if one is None else [one, 0.0] for one in layers]
+    width = 64 * len(layers)
+    return call(name, captured=layers, near=near, rows=[rows, rows], width=width)
+
+
+def good_run(job: str = "patched", *, captures: bool = True) -> Result:
+    """What a worker of a release before 0.5.13 reports, everything right."""
+    calls = [
+        capturing("extend-default", [2, 4, 5]),
+        capturing("decode-default", [2, 4, 5], 2),
+        capturing("extend-shifted", [3, 5, 7]),
+        capturing("extend", [2, 5, 7]),
+        call("draft", fc_calls=1, fc_received_equal=True, entering_equal=True),
+        capturing("decode", [2, 5, 7], 2),
+        call("draft-decode", fc_calls=0, entering_equal=True),
+        capturing("prefill", [2, 5, 7], 10),
+        capturing("extend-last", [2, 5, 7], 2),
+        capturing("extend-logprobs", [2, 5, 7]),
+        capturing("extend-logprobs-last", [2, 5, 7], 2),
+    ]
+    if not captures:
+        calls = [one for one in calls if not one["call"].endswith(("fault", "ifted"))]
+    weights = {"unwritten": [], "dropped": []}
+    tensors = {}
+    for name in ("extend", "decode", "draft", "draft-decode", "prefill"):
+        tensors[f"{name}.logits"] = values(1.0, -2.0)
+        tensors[f"{name}.states"] = values(0.5, 3.0)
+    tensors["prefill.last"] = tensors["decode.states"]
+    facts = {
+        "calls": calls,
+        "captures": captures,
+        "files": {"sglang.srt.models.deepseek_v2": "deepseek_v2.py"},
+        "standins_called": [],
+        "weights": {"target": weights, "draft": weights},
+        "hot_tokens": list(range(0, 128, 2)),
+        "fused_calls": 0,
+        "fusion_available": True,
+        "observations": [],
+    }
+    return Result(job, 0, "ran", facts=facts, tensors=tensors)
+
+
+def changed(result: Result, name: str, **more: Any) -> Result:
+    """``result`` with other facts about one call."""
+    calls = [
+        {**one, **more} if one["call"] == name else one for one in result.facts["calls"]
+    ]
+    return replace(result, facts={**result.facts, "calls": calls})
+
+
+def evidence_of(*results: Result, same: bool = False, **more: Any) -> Evidence:
+    found: dict[str, list[Result]] = {}
+    for one in results:
+        found.setdefault(one.job, []).append(one)
+    shape = tiny_shape(["default", "explicit"])
+    return Evidence(found, **{"same": same, "shape": shape, "version": "0.5.9", **more})
