@@ -85,7 +85,7 @@ def apply(
         return refused(
             "options" if isinstance(problem, BadOption) else "file", str(problem)
         )
-    except Exception as problem:  # a recipe is a user's code
+    except (Exception, SystemExit) as problem:  # a recipe is a user's code
         kind = type(problem).__name__
         return refused("recipe", f"the recipe raised {kind}: {problem}")
     if any(site.status.failed for site in sites):
@@ -133,7 +133,7 @@ def _check(
         # an inserting recipe's own marks are stripped before it runs, so that its
         # second run starts from ``before`` too
         again, _ = _run(recipe, options, text, tree, path)
-    except Exception as problem:
+    except (Exception, SystemExit) as problem:
         return f"the recipe fails on its own result: {problem}"
     if again != after:
         return "the recipe is not idempotent: a second run changes the file again"

@@ -49,6 +49,7 @@ def describe(
             f"warning: python imports another copy, {imported} (--python names the"
             " interpreter that runs the server)"
         )
+    said += _changed_recipes(plan)
     for state in {one.state for one in plan.files if one.changes or one.recipes}:
         if state in _NOTES and plan.action != "revert":
             paths = [one.path for one in plan.files if one.state is state]
@@ -71,6 +72,25 @@ def describe(
         "commit": commit,
         "next": [] if dry else _next_steps(workspace, plan),
     }
+
+
+def _changed_recipes(plan: Plan) -> list[str]:
+    """What became of recipes that were applied before: other options, renewed."""
+    said = []
+    before = {one.name: one for one in plan.previous.recipes}
+    for now in plan.recipes:
+        was = before.get(now.name)
+        if was is None:
+            continue
+        if dict(was.options) != dict(now.options):
+            old, new = (
+                " ".join(f"{k}={v}" for k, v in one.options.items()) or "the defaults"
+                for one in (was, now)
+            )
+            said.append(f"{now.name}: options were {old}, are {new} now")
+        if now.digest != was.digest and now.name not in plan.names:
+            said.append(f"{now.name}: renewed, since its recipe has changed")
+    return said
 
 
 def _next_steps(workspace: Workspace, plan: Plan) -> list[str]:

@@ -220,7 +220,9 @@ def outcome_json(outcome: Outcome) -> Json:
 
 def change_text(value: Json, style: Style) -> str:
     """Text of apply, reapply and revert: what changed and what next."""
+    target = value["target"]
     lines = [style(value["headline"], "bold")]
+    lines.append(style(f"  SGLang {target['sglang']} at {target['package']}", "dim"))
     changed = [one for one in value["files"] if one["change"] != "unchanged"]
     tap = [one for one in changed if one["path"].startswith(TAP_FOLDER + "/")]
     for one in changed:

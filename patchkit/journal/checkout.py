@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from patchkit.errors import Refused
+from patchkit.errors import CannotRun, Refused
 from patchkit.journal.plumbing import EMAIL, NAME, GitFailed, git, repository
 
 if TYPE_CHECKING:
@@ -103,8 +103,8 @@ def commit(checkout: Checkout, paths: Sequence[str], message: str) -> str | None
     """An ordinary commit of just ``paths`` on the user's branch; its id.
 
     ``None`` if they are as committed already. What else is staged stays staged. Hooks
-    and signing are off. The user's identity is used if there is one. Raises Refused
-    with git's own words.
+    and signing are off. The user's identity is used if there is one. Raises CannotRun
+    with git's own words (the files are written by then).
     """
     given = {name: os.environ[name] for name in _IDENTITY if name in os.environ}
     from git.exc import GitCommandError  # see plumbing.repository
@@ -116,7 +116,11 @@ def commit(checkout: Checkout, paths: Sequence[str], message: str) -> str | None
                 repo.git.add("--force", "--intent-to-add", "--", *present)
             tracked = repo.git.ls_files("-z", "--", *paths).split("\0")
             paths = [path for path in paths if path in tracked]
-            if not paths or not repo.git.status("--porcelain", "--", *paths):
+            if not paths:
+                return None
+            if not repo.git.diff("--name-only", "HEAD", "--", *paths):
+                # committed; but a kill may have kept git from updating its index
+                repo.git.add("--", *paths)
                 return None
             identity = ({} if _has_identity(repo) else _IDENTITY) | given
             repo.git.commit(
@@ -125,7 +129,7 @@ def commit(checkout: Checkout, paths: Sequence[str], message: str) -> str | None
             return str(repo.head.commit.hexsha)
         except GitCommandError as problem:
             words = str(problem.stderr).strip().removeprefix("stderr:").strip(" '\n")
-            raise Refused(
+            raise CannotRun(
                 "the files were written, but git would not commit them",
                 hint="commit them yourself; the patch itself is complete",
                 details=tuple(line for line in words.splitlines() if line.strip()),

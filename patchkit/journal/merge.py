@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+from patchkit.errors import Refused
 from patchkit.journal.plumbing import GitFailed, git
 
 
@@ -22,20 +23,27 @@ def merge(base: bytes, ours: bytes, theirs: bytes) -> bytes:
         return theirs
     if theirs == base:
         return ours
-    with tempfile.TemporaryDirectory(prefix="patchkit-merge-") as folder:
-        names = ("yours", "last-patched", "new")
-        for name, data in zip(names, (ours, base, theirs), strict=False):
-            (Path(folder) / name).write_bytes(data)
-        labels = [word for name in names for word in ("-L", name)]
-        try:
-            # the exit status is the number of conflicts, at most 127
-            return git(["merge-file", "-p", *labels, *names], where=Path(folder))
-        except GitFailed:
-            text = git(
-                ["merge-file", "-p", "--diff3", *labels, *names],
-                where=Path(folder),
-                allowed=tuple(range(128)),
-            )
+    try:
+        with tempfile.TemporaryDirectory(prefix="patchkit-merge-") as folder:
+            names = ("yours", "last-patched", "new")
+            for name, data in zip(names, (ours, base, theirs), strict=False):
+                (Path(folder) / name).write_bytes(data)
+            labels = [word for name in names for word in ("-L", name)]
+            try:
+                # the exit status is the number of conflicts, at most 127
+                return git(["merge-file", "-p", *labels, *names], where=Path(folder))
+            except GitFailed:
+                text = git(
+                    ["merge-file", "-p", "--diff3", *labels, *names],
+                    where=Path(folder),
+                    allowed=tuple(range(128)),
+                )
+    except OSError as problem:
+        raise Refused(
+            f"your edits can't be merged: {problem.strerror} ({problem.filename});"
+            " nothing was changed",
+            hint="make room there, or set TMPDIR to a folder with room",
+        ) from None
     raise MergeConflict(_regions(text.decode("utf-8", "replace")))
 
 

@@ -172,9 +172,9 @@ class Store:
         Raises Refused if it can't be written (a full disk).
         """
         mode = b"100644"
-        stream: list[bytes] = [b"feature done\n"]
+        stream: list[bytes] = [b"feature done\nfeature get-mark\n"]
         message = f"{subject}\n\n{body}\n".encode()
-        stream.append(b"commit " + PENDING.encode() + b"\n")
+        stream.append(b"commit " + PENDING.encode() + b"\nmark :1\n")
         stamp = _now()
         for role in ("author", "committer"):
             stream.append(f"{role} {NAME} <{EMAIL}> {stamp}\n".encode())
@@ -191,16 +191,16 @@ class Store:
         for name, data in sorted(items.items()):
             stream.append(b"M %s inline %s\n" % (mode, _quoted(name)))
             stream.append(b"data %d\n%s\n" % (len(data), data))
-        stream.append(b"\ndone\n")
+        stream.append(b"\nget-mark :1\ndone\n")
         try:
             self.create()
             # --force: a pending entry that a kill left may be no ancestor of this one
-            git(
+            made = git(
                 ["fast-import", "--quiet", "--done", "--force"],
                 git_dir=self.path,
                 stdin=b"".join(stream),
             )
-            return git(["rev-parse", PENDING], git_dir=self.path).decode().strip()
+            return made.decode().strip()
         except (GitFailed, OSError) as problem:
             with suppress(PatchkitError):
                 self.drop_pending()
@@ -219,6 +219,14 @@ class Store:
                 f"{problem}; the files are written, and the next patchkit command"
                 " records that"
             ) from None
+        self._hand_over()
+
+    def _hand_over(self) -> None:
+        """What root wrote in a tree of another user's belongs to that user."""
+        if os.geteuid() == 0 and os.stat(self.folder).st_uid != 0:
+            for one in self.path.rglob("*"):
+                give_to_owner_of(self.folder, one)
+            give_to_owner_of(self.folder, self.path)
 
     def drop_pending(self) -> None:
         """The pending entry was undone, or never begun. Raises Refused."""
@@ -263,6 +271,13 @@ class Store:
                 ]
         except (GitError, ValueError) as problem:
             raise self._damaged(str(problem)) from None
+
+
+def give_to_owner_of(folder: Path, new: Path | int) -> None:
+    """Root's new files belong to whoever owns the folder."""
+    if os.geteuid() == 0:
+        owner = os.stat(folder)
+        os.chown(new, owner.st_uid, owner.st_gid)
 
 
 def _unwritable(why: str) -> Refused:

@@ -173,7 +173,10 @@ class _Run:
         for name in chosen:
             judge = kinds.CHECKS[name].judge
             assert judge is not None
-            found[name] = judge(evidence).timed(_seconds(name, evidence))
+            check = judge(evidence)
+            if check.verdict is not Verdict.NOT_APPLICABLE:
+                check = check.timed(_seconds(name, evidence))
+            found[name] = check
         return evidence, found
 
     def _run(

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from patchkit.errors import Refused
+from patchkit.journal.store import give_to_owner_of
 from patchkit.model import TAP_FOLDER
 
 #: Temporary files of ours, beside the file they will replace.
@@ -86,7 +87,7 @@ def write_all(package: Path, changes: Mapping[str, bytes | None]) -> list[str]:
             if not real.parent.exists():
                 real.parent.mkdir()
                 made.append(real.parent)
-                _give_to_owner_of(real.parent.parent, real.parent)
+                give_to_owner_of(real.parent.parent, real.parent)
             ready.append((_prepare(real, writes[path]), real))
     except OSError as problem:
         for temporary, _ in ready:
@@ -136,7 +137,7 @@ def _keep_mode_and_owner(real: Path, descriptor: int) -> None:
         umask = os.umask(0)
         os.umask(umask)
         os.fchmod(descriptor, 0o666 & ~umask)
-        _give_to_owner_of(real.parent, descriptor)
+        give_to_owner_of(real.parent, descriptor)
         return
     new = os.fstat(descriptor)
     if (old.st_uid, old.st_gid) != (new.st_uid, new.st_gid):
@@ -144,13 +145,6 @@ def _keep_mode_and_owner(real: Path, descriptor: int) -> None:
         with suppress(PermissionError):
             os.fchown(descriptor, old.st_uid, old.st_gid)
     os.fchmod(descriptor, stat.S_IMODE(old.st_mode))
-
-
-def _give_to_owner_of(folder: Path, new: Path | int) -> None:
-    """Root's new files belong to whoever owns the tree."""
-    if os.geteuid() == 0:
-        owner = os.stat(folder)
-        os.chown(new, owner.st_uid, owner.st_gid)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from patchkit.errors import Busy, Refused
+from patchkit.journal.store import give_to_owner_of
 
 NAME = "lock"
 
@@ -50,6 +51,8 @@ def _lock(folder: Path, path: Path) -> int:
         folder.mkdir(parents=True, exist_ok=True)
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            for new in (folder, descriptor):
+                give_to_owner_of(folder.parent, new)
         except FileNotFoundError:
             continue  # its last holder just removed the folder
         try:
@@ -68,9 +71,9 @@ def _lock(folder: Path, path: Path) -> int:
 
 def _busy(said: list[bytes], path: Path) -> Busy:
     who = "another patchkit"
-    if len(said) == 2:
-        age = max(0, time.time() - float(said[1]))
-        who += f" (pid {said[0].decode()}, for {age:.0f} s)"
+    with suppress(ValueError):  # whatever else the file may hold
+        pid, since = map(int, said)
+        who += f" (pid {pid}, for {max(0, int(time.time()) - since)} s)"
     return Busy(
         f"{who} is at work in this target",
         hint=f"wait for it; it holds {path}, which frees itself when it ends",

@@ -82,7 +82,7 @@ class Workspace:
             yield
         elif dry:
             raise Refused(
-                "a patchkit was killed while it wrote this tree",
+                "a patchkit was killed while it wrote this tree, or is still at work",
                 hint="patchkit status finishes or undoes that; then try again",
             )
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 
 from patchkit.errors import Refused, UsageError
 from patchkit.journal import checkout as git_checkout
@@ -18,7 +19,7 @@ def execute(
     """Journal first, then the files; notes, and the id of the user's commit.
 
     Call it inside ``writing()``. Raises Refused with nothing written, or, with
-    ``commit``, Refused when git would not commit what was written.
+    ``commit``, CannotRun when git would not commit what was written.
     """
     if commit:
         _check_commit(workspace, plan)
@@ -63,7 +64,7 @@ def _write(workspace: Workspace, plan: Plan) -> list[str]:
             hint="patchkit status finishes or undoes it",
         ) from None
     workspace.store.settle(entry)
-    workspace._read()
+    workspace.recorded = replace(plan.state(), commit=entry)
     return notes
 
 
@@ -75,22 +76,37 @@ def _check_commit(workspace: Workspace, plan: Plan) -> None:
         )
     git_checkout.refuse_commit_in_progress(workspace.checkout)
     edited = []
-    for one in plan.files:
-        if one.before is None:
+    for path, (now, original, merged) in _stand(workspace, plan).items():
+        if now is None:
             continue
-        head = git_checkout.head_blob(
-            workspace.checkout, f"{workspace.target.prefix}/{one.path}"
-        )
-        if head is None and one.original is None:
+        inside = f"{workspace.target.prefix}/{path}"
+        head = git_checkout.head_blob(workspace.checkout, inside)
+        if head == now or (head is None and original is None):
             continue
-        if one.merged or head not in (one.before, one.original):
-            edited.append(one.path)
+        if merged or head != original:
+            edited.append(path)
     if edited:
         raise Refused(
             f"--commit: {', '.join(edited)} has uncommitted edits of yours, which"
             " would be committed with the patch",
             hint="commit or stash them first",
         )
+
+
+def _stand(
+    workspace: Workspace, plan: Plan
+) -> dict[str, tuple[bytes | None, bytes | None, bool]]:
+    """Each file that would be committed: as it is now, its original, and whether the
+    patched tree and edits of the user's are merged in it."""
+    found = {}
+    recorded = workspace.contents()
+    for path in workspace.owned_paths():
+        now = files.read(workspace.target.package, path)
+        merged = now not in (recorded.patched.get(path), recorded.original.get(path))
+        found[path] = (now, recorded.original.get(path), merged)
+    for one in plan.files:
+        found[one.path] = (one.before, one.original, one.merged)
+    return found
 
 
 def _subject(plan: Plan) -> str:

@@ -124,10 +124,6 @@ def test_edits_on_top_of_an_applied_patch_are_refused(cli, patched_checkout):
     refused(said, 3, LLAMA, "uncommitted edits of yours")
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="writer: where the tree is current, --commit does not look at the files",
-)
 def test_edits_that_an_apply_has_merged_are_refused(cli, patched_checkout):
     """They are in the journal by now, but still the user's and not committed."""
     edit(patched_checkout / "python/sglang" / LLAMA, "# idle batch", "# mine")
@@ -144,10 +140,6 @@ def test_committed_edits_are_no_obstacle_to_apply(cli, checkout):
     assert "# mine" in (checkout / "python/sglang" / LLAMA).read_text()
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="writer: refuses a merged file even where HEAD holds the edits already",
-)
 def test_committed_edits_are_no_obstacle_to_revert(cli, checkout):
     assert cli(*APPLY, checkout).code == 0
     edit(checkout / "python/sglang" / DEEPSEEK, "# Adapted from:", "# mine:")

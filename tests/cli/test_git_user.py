@@ -128,7 +128,6 @@ def test_a_checkout_of_another_user(cli, checkout, open_folder):
 
 
 @as_root
-@pytest.mark.xfail(strict=True, reason="lock and store: root's journal stays root's")
 def test_the_owner_goes_on_after_root(cli, checkout, open_folder):
     """What root wrote for nobody must not lock nobody out."""
     top = open_folder / "checkout"

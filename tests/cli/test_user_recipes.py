@@ -47,9 +47,6 @@ def test_a_recipe_that_does_wrong(cli, site, recipes, kind):
     refused(said, 3, "user-recipe", LLAMA, words, "nothing was written")
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the engine catches Exception only, not a recipe's sys.exit()"
-)
 def test_a_recipe_that_exits(cli, site, recipes):
     write_recipe(recipes, body="raise SystemExit(0)")
     refused(cli("apply", "user-recipe", *options(site, recipes)), 3, "SystemExit")

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from verifykit import PYTHON, common
+from support import release_tree
+from verifykit import PYTHON
 
 from patchkit.verify.interpreter import has_torch
 
@@ -31,7 +32,7 @@ def whole_tree(tmp_path: Path) -> Callable[..., Path]:
     def make(version: str, name: str = "") -> Path:
         folder = tmp_path / (name or version)
         shutil.copytree(
-            common.release_tree(version),
+            release_tree(version),
             folder,
             copy_function=os.link,
             ignore=shutil.ignore_patterns("__pycache__"),

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-import verifykit as kit
+import support
 
 from patchkit import registry
 from patchkit.model import Status
@@ -114,7 +114,7 @@ def test_promises_are_those_of_the_recipe() -> None:
 @pytest.fixture(scope="module")
 def judged(probe_python: str) -> dict[str, dict[str, Check]]:
     """All variants in one probe, each on top of the patched 0.5.9."""
-    package = kit.common.release_tree("0.5.9") / "sglang"
+    package = support.release_tree("0.5.9") / "sglang"
     stock = {path: (package / path).read_bytes() for path in CORE}
     patched = patched_files(stock)
     variants = {"unbroken": patched}

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import support
 import verifykit as kit
 
 from patchkit.errors import CannotRun, Refused, UsageError
@@ -38,7 +39,7 @@ def trees_of(workspace: Workspace, baseline: str = "journal") -> Trees:
 @pytest.fixture
 def patched(tree: MakeTree) -> Path:
     folder = tree("0.5.9")
-    done = kit.common.run_patchkit("apply", "debug-logging", "--target", folder)
+    done = support.run_patchkit("apply", "debug-logging", "--target", folder)
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -53,7 +54,7 @@ def test_nothing_applied_is_its_own_baseline(tree: MakeTree) -> None:
 
 def test_the_journals_originals(patched: Path) -> None:
     found = trees_of(opened(patched))
-    stock = kit.common.stock("0.5.9") / "sglang"
+    stock = support.stock("0.5.9") / "sglang"
     assert not found.same
     for path in CORE:
         assert found.baseline[path] == (stock / path).read_bytes()
@@ -82,10 +83,10 @@ def test_a_tree_without_its_journal_is_proven_or_refused(
 
 
 def test_a_revision_of_the_checkout(tree: MakeTree, tmp_path: Path) -> None:
-    top = kit.common.make_checkout(tree("0.5.9"), tmp_path / "checkout")
-    kit.common.run_patchkit("apply", "debug-logging", "--target", top)
+    top = support.make_checkout(tree("0.5.9"), tmp_path / "checkout")
+    support.run_patchkit("apply", "debug-logging", "--target", top)
     found = trees_of(opened(top, "python/sglang"), "git:HEAD")
-    stock = kit.common.stock("0.5.9") / "sglang"
+    stock = support.stock("0.5.9") / "sglang"
     assert {path for path, data in found.baseline.items() if data is None} == {
         path for path in found.patched if path.startswith("srt/patchkit_tap/")
     }
@@ -135,7 +136,7 @@ def promised(folder: Path) -> dict[str, frozenset[int] | None]:
 
 def test_only_sites_that_the_tree_has_are_promised(tree: MakeTree) -> None:
     old = tree("0.4.9", "old")
-    kit.common.run_patchkit("apply", "debug-logging", "--target", old)
+    support.run_patchkit("apply", "debug-logging", "--target", old)
     assert set(promised(old)) == {
         "logits_processor.concat",
         "llama_eagle3.fc_in",
@@ -146,7 +147,7 @@ def test_only_sites_that_the_tree_has_are_promised(tree: MakeTree) -> None:
 def test_an_option_says_of_which_layers(tree: MakeTree) -> None:
     new = tree("0.5.9", "new")
     command = ("apply", "debug-logging", "--target", new, "-O", "layers=0,3")
-    kit.common.run_patchkit(*command)
+    support.run_patchkit(*command)
     assert promised(new)["deepseek_v2.layer"] == frozenset({0, 3})
     assert promised(new)["deepseek_v2.aux"] is None
 
@@ -161,7 +162,7 @@ def test_a_recipe_may_not_promise_what_there_is_not(
     (recipes / "my_logging.py").write_text(wrong, "utf-8")
     folder = tree("0.5.9")
     command = ("apply", "my-logging", "--target", folder, "--recipes", recipes)
-    done = kit.common.run_patchkit(*command)
+    done = support.run_patchkit(*command)
     assert done.returncode == 0, done.stderr
     workspace = Workspace(folder / "sglang", Registry([recipes]))
     with (
@@ -173,10 +174,10 @@ def test_a_recipe_may_not_promise_what_there_is_not(
 
 def reverted(folder: Path) -> Verdict:
     workspace = opened(folder)
-    before = kit.common.snapshot(folder)
+    before = support.snapshot(folder)
     with workspace.reading(dry=True):
         found = check_revert(workspace)
-    assert kit.common.snapshot(folder) == before
+    assert support.snapshot(folder) == before
     return found.verdict
 
 

@@ -16,6 +16,10 @@ from patchkit.verify.probe.runtime import optional
 
 #: Functions that say whether fusion applies (0.5.8 on; the last from 0.5.21 on).
 SWITCHES = ("apply_flashinfer_allreduce_fusion", "flashinfer_ar_fusion_applies")
+#: Up to 0.5.7: conditions on the machine, in the modules that ask.
+FLAGS = ("_is_flashinfer_available", "_is_sm90_supported", "_is_sm100_supported")
+#: 0.4.10: the decoder layer decides by itself.
+OWN_SWITCH = "_should_fuse_mlp_allreduce_with_next_layer"
 KERNEL = "flashinfer_allreduce_residual_rmsnorm"
 
 
@@ -45,11 +49,14 @@ class Fusion:
                 if name in vars(module):
                     setattr(module, name, lambda rows, *args, **kwargs: True)
                     found = True
-        self.available = found or hasattr(communicator, "_is_flashinfer_available")
+        self.available = found or hasattr(communicator, FLAGS[0])
         if self.available and not found:
-            # Up to 0.5.7: a condition on the server args and on what is installed.
+            # A condition on the server args, too.
             server_args.enable_flashinfer_allreduce_fusion = True
-            communicator._is_flashinfer_available = True
+            self._set_flags(communicator)
+            model = sys.modules["sglang.srt.models.deepseek_v2"]
+            if hasattr(model.DeepseekV2DecoderLayer, OWN_SWITCH):
+                self._set_flags(model)
             batch = optional("sglang.srt.managers.schedule_batch")
             known = getattr(batch, "global_server_args_dict", None)
             if known is not None:
@@ -58,6 +65,12 @@ class Fusion:
         if hasattr(norms, "supports_custom_op"):
             # else a registered operator is called, which we have not replaced
             norms.supports_custom_op = lambda: False
+
+    @staticmethod
+    def _set_flags(module: Any) -> None:
+        for name in FLAGS:
+            if hasattr(module, name):
+                setattr(module, name, True)
 
     def fused(
         self,
