@@ -1,6 +1,7 @@
 # Each target does all its own set-up. PYTHON picks the interpreter (3.10 or newer).
 PYTHON ?= python3
 VENV ?= .venv
+JOBS ?= 2
 BIN := $(VENV)/bin
 export PATCHKIT_CACHE ?= $(CURDIR)/.cache
 
@@ -16,7 +17,7 @@ demo: $(VENV)/installed
 	docs/demo.sh $(abspath $(BIN))
 
 test: $(VENV)/installed lint
-	$(BIN)/python -m pytest -m "not matrix and not crash"
+	$(BIN)/python -m pytest -n $(JOBS) -m "not matrix and not crash"
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .

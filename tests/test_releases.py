@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 import libcst as cst
@@ -25,13 +26,19 @@ FILES = tuple(DebugLogging.edits)
 FIRST_WITH_CAPTURE = RELEASES.index("0.5.4.post2")
 FIRST_WITHOUT_RESIDUAL = RELEASES.index("0.5.21")
 
-releases = pytest.mark.parametrize(
-    "release",
-    [
-        pytest.param(one, marks=() if one in SAMPLE else pytest.mark.matrix)
-        for one in RELEASES
-    ],
-)
+
+def all_releases(by_default: Collection[str]) -> pytest.MarkDecorator:
+    """Every release; those not run by default only in `make matrix`."""
+    return pytest.mark.parametrize(
+        "release",
+        [
+            pytest.param(one, marks=() if one in by_default else pytest.mark.matrix)
+            for one in RELEASES
+        ],
+    )
+
+
+releases = all_releases(SAMPLE)
 
 
 def source(release: str, path: str) -> bytes:
@@ -112,7 +119,7 @@ def test_golden_lines(release, layers):
     assert shown == golden.read_text()
 
 
-@releases
+@all_releases(("0.4.6", "0.5.9", "0.5.23"))
 def test_libcst_over_the_whole_file_gives_the_same(release):
     """The engine's slices against LibCST's own way, twice."""
     for path in FILES:
