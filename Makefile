@@ -1,16 +1,17 @@
-# Each target does all its own set-up. PYTHON picks the interpreter (3.10 or newer).
+# Each target does all its own set-up. PYTHON picks the interpreter (3.11 or newer).
 PYTHON ?= python3
 VENV ?= .venv
 JOBS ?= 2
 BIN := $(VENV)/bin
 export PATCHKIT_CACHE ?= $(CURDIR)/.cache
 
-.PHONY: demo test lint matrix crash bench clean
+.PHONY: demo test lint matrix crash verify-matrix bench clean
 
 # The extras pin torch 2.13.0; install a CPU build into $(VENV) first to save gigabytes.
 $(VENV)/installed: setup.cfg
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,verify]'
+	@echo "installing into $(VENV): about 1.4 GB, some minutes"
+	$(BIN)/python -m pip install --disable-pip-version-check -e '.[dev,verify]'
 	touch $@
 
 demo: $(VENV)/installed
@@ -31,6 +32,10 @@ matrix: $(VENV)/installed
 # every kill point of every scenario
 crash: $(VENV)/installed
 	$(BIN)/python -m tests.crash
+
+# every check of patchkit verify on every release from 0.4.9, patched
+verify-matrix: $(VENV)/installed
+	$(BIN)/python tests/verify_matrix.py
 
 bench: $(VENV)/installed
 	$(BIN)/python bench/commands.py

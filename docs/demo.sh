@@ -19,13 +19,15 @@ before=$(digest)
 run patchkit apply debug-logging --target "$sglang"
 run patchkit status --target "$sglang"
 show patchkit diff debug-logging "# only its part in llama_eagle3.py"
-patchkit diff debug-logging --target "$sglang" | sed -n '/models\/llama_eagle3.py/,$p'
+patchkit diff debug-logging --target "$sglang" |
+    awk '/^diff --git/ { ours = /llama_eagle3/ } ours'
+run patchkit apply debug-logging --target "$sglang"
 
-printf '\nThe patched modules, on a tiny DeepSeek-V3-style target and its EAGLE-3 draft:\n'
+printf '\nThe patched modules run, on a CPU and on a tiny DeepSeek-V3-style target and its EAGLE-3 draft:\n'
 show EAGLE3_DEBUG=1 python -m patchkit.verify.probe --target "$sglang"
 EAGLE3_DEBUG=1 python -m patchkit.verify.probe --target "$sglang" \
     2>"$work/log" >"$work/out" || { cat "$work/out" "$work/log"; exit 1; }
-grep 'EAGLE3_DEBUG\[' "$work/log" || { echo "no tap spoke"; cat "$work/log"; exit 1; }
+grep -o 'EAGLE3_DEBUG\[.*' "$work/log" || { echo "no tap spoke"; cat "$work/log"; exit 1; }
 cat "$work/out"
 
 run patchkit revert --target "$sglang"

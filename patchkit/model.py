@@ -36,6 +36,7 @@ class FileState(str, Enum):
     OVERWRITTEN = "OVERWRITTEN"
     REPLACED = "REPLACED"
     FOREIGN = "FOREIGN"
+    MISSING = "MISSING"
     NOT_NEEDED = "NOT NEEDED"
 
 

@@ -18,6 +18,7 @@ _NOTES = {
     FileState.OVERWRITTEN: "the original had been put back; patched again",
     FileState.REPLACED: "another SGLang is here than the journal knew; a new epoch"
     " begins, the old entries stay readable",
+    FileState.MISSING: "was missing; written again",
     FileState.FOREIGN: "marks without a journal; the original was proven and adopted",
 }
 
@@ -31,9 +32,13 @@ def describe(
     commit: str | None,
 ) -> Json:
     """The answer of apply, reapply and revert."""
-    names = ", ".join(plan.names) or "nothing"
     changes = bool(plan.writes)
-    if not plan.changes:
+    names = ", ".join(plan.names) or ("everything" if changes else "")
+    if not names:
+        done = "nothing is applied"
+    elif not plan.changes and commit:
+        done = "already done; committed"
+    elif not plan.changes:
         done = "nothing to do"
         if plan.action == "revert" and plan.names:
             done += ": not applied"
@@ -50,6 +55,9 @@ def describe(
             " interpreter that runs the server)"
         )
     said += _changed_recipes(plan)
+    kept = [one.path for one in plan.files if one.merged and one.recipes]
+    if kept and plan.records:
+        said.append(f"your edits in {', '.join(kept)} are kept")
     for state in {one.state for one in plan.files if one.changes or one.recipes}:
         if state in _NOTES and plan.action != "revert":
             paths = [one.path for one in plan.files if one.state is state]
@@ -57,7 +65,7 @@ def describe(
     return {
         "action": plan.action,
         "target": target_json(workspace.target),
-        "headline": f"{plan.action} {names}: {done}",
+        "headline": f"{plan.action} {names}".strip() + f": {done}",
         "changed": plan.changes,
         "written": changes and not dry,
         "recipes": [one.name for one in plan.recipes],
@@ -98,7 +106,7 @@ def _next_steps(workspace: Workspace, plan: Plan) -> list[str]:
     if plan.action == "revert":
         if plan.writes:
             steps.append("restart the server to be rid of it")
-    else:
+    elif plan.writes:
         named = {one.name for one in plan.recipes}
         for name in plan.names:
             info = workspace.registry.find(name)
@@ -120,6 +128,7 @@ def plan_diff(target: Target, plan: Plan) -> bytes:
 
 def applied_diff(workspace: Workspace, recipe: str | None) -> bytes:
     """originals -> patched tree; with ``recipe``, only its part of that."""
+    workspace.refuse_foreign()
     applied = {one.name: one for one in workspace.recorded.recipes}
     if recipe is not None:
         recipe = (

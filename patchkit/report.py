@@ -23,10 +23,11 @@ _COLOURS = {
 
 
 class Style:
-    """ANSI styles, or none of them."""
+    """ANSI styles, or none of them; ``width`` of the terminal, 0 if it is none."""
 
-    def __init__(self, colour: bool):
+    def __init__(self, colour: bool, width: int = 0):
         self.colour = colour
+        self.width = width
 
     def __call__(self, text: str, *codes: str) -> str:
         numbers = [_CODES[code] for code in codes if code]
@@ -67,11 +68,19 @@ def error_json(problem: PatchkitError) -> Json:
 
 
 def error_text(problem: PatchkitError, style: Style) -> str:
-    lines = [f"{style('error:', 'red', 'bold')} {problem.message}"]
+    lines = _labelled(style("error:", "red", "bold"), problem.message, style)
     lines += [f"  {line}" for line in problem.details]
     if problem.hint:
-        lines.append(f"{style('next:', 'bold')} {problem.hint}")
+        lines += _labelled(style("next:", "bold"), problem.hint, style)
     return "\n".join(lines)
+
+
+def _labelled(label: str, text: str, style: Style) -> list[str]:
+    """``label text``, wrapped on a terminal only: programs match whole lines."""
+    if not style.width:
+        return [f"{label} {text}"]
+    first, *more = wrap(text, max(40, style.width - 8)) or [""]
+    return [f"{label} {first}", *(f"      {line}" for line in more)]
 
 
 # -- list and show ----------------------------------------------------------------
@@ -146,7 +155,7 @@ def wrap(text: str, width: int) -> list[str]:
 
 def status_text(value: Json, style: Style) -> str:
     lines = [f"SGLang {value['target']['sglang']} at {value['target']['package']}"]
-    lines += [*_python_lines(value, style)]
+    lines += _python_lines(value, style)
     for one in value["recipes"]:
         state = FileState(one["state"])
         options = "".join(f" {k}={v}" for k, v in one["options"].items())
@@ -159,12 +168,29 @@ def status_text(value: Json, style: Style) -> str:
         lines += [
             f"  {path:<38} {_state(found, style)}" for path, found in _fold_tap(rows)
         ]
-    return "\n".join(lines)
+    advice = _advice(value, style)
+    return "\n".join([*lines, *([""] if advice else []), *advice])
+
+
+#: What to do about a state.
+_ADVICE = {
+    FileState.OUTDATED: "patchkit reapply renews it",
+    FileState.OVERWRITTEN: "patchkit reapply puts the patch back",
+    FileState.MISSING: "patchkit reapply writes it again",
+    FileState.REPLACED: "patchkit reapply patches the SGLang that is here now",
+    FileState.DRIFTED: "patchkit diff --drift shows your edits",
+}
+
+
+def _advice(value: Json, style: Style) -> list[str]:
+    states = {FileState(one["state"]) for one in value["recipes"]}
+    found = dict.fromkeys(_ADVICE[one] for one in _ADVICE if one in states)
+    return [f"{style('next:', 'bold')} {text}" for text in found]
 
 
 def _python_lines(value: Json, style: Style) -> list[str]:
     if value["imported"] is None:
-        return [style("no sglang is importable by this python", "dim")]
+        return []
     if value["is_imported"]:
         return [style("this is the copy that python imports", "dim")]
     return [f"{style('warning:', 'yellow')} python imports {value['imported']}"]

@@ -63,13 +63,15 @@ def imported_package(python: str | None) -> Path | None:
         spec = importlib.util.find_spec("sglang")
         locations = list(spec.submodule_search_locations or ()) if spec else []
         return _package(locations[0]) if locations else None
+    # it runs in another folder; a bare name is looked up in $PATH
+    program = os.path.abspath(python) if os.sep in python else python
     script = (
         "import importlib.util as u; s = u.find_spec('sglang');"
         "print(list(s.submodule_search_locations or [''])[0] if s else '')"
     )
     try:
         done = subprocess.run(
-            [python, "-c", script],
+            [program, "-c", script],
             capture_output=True,
             text=True,
             timeout=60,
@@ -78,11 +80,20 @@ def imported_package(python: str | None) -> Path | None:
         )
     except (OSError, subprocess.SubprocessError) as problem:
         raise UsageError(
-            f"--python {python} can't be run: {problem}",
+            f"--python {python} can't be run: {_why(problem)}",
             hint="give the interpreter that starts the server",
         ) from None
     found = done.stdout.strip().splitlines()
     return _package(found[-1]) if found and found[-1] else None
+
+
+def _why(problem: Exception) -> str:
+    if isinstance(problem, OSError) and problem.strerror:
+        return problem.strerror
+    if isinstance(problem, subprocess.CalledProcessError):
+        said = (problem.stderr or "").strip().splitlines()
+        return said[-1] if said else f"it exits with {problem.returncode}"
+    return str(problem)
 
 
 def _package(found: str) -> Path | None:

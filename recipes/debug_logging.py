@@ -46,7 +46,7 @@ class DebugLogging(Recipe):
     summary = "log the EAGLE-3 hidden states, gated by EAGLE3_DEBUG"
     releases = "0.4.6 - 0.5.23, recognised by shape"
     next_step = (
-        "restart the server, then run it with EAGLE3_DEBUG=1"
+        "restart the server with EAGLE3_DEBUG=1"
         " (EAGLE3_DEBUG_DIR=path also writes JSON lines)"
     )
     uses_tap = True

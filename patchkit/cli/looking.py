@@ -47,7 +47,7 @@ def show(recipe: str, as_json: bool, folders: Sequence[Path]) -> None:
 
 
 @click.command()
-@click.option("--check", is_flag=True, help="Exit 1 if a file does not stand as left.")
+@click.option("--check", is_flag=True, help="Exit 1 unless what is applied is APPLIED.")
 @on_target
 def status(workspace: Workspace, check: bool, python: str | None, as_json: bool) -> int:
     """What is applied, how the files stand, and which copy python imports."""
@@ -89,7 +89,7 @@ def diff(
     python: str | None,
     as_json: bool,
 ) -> None:
-    """Unified diff of what is applied, of one recipe, or of the edits since."""
+    """What is applied, as a unified diff; or your edits."""
     from patchkit.outcome import applied_diff, drift_diff
 
     with workspace.reading(), slow("reading the journal"):
@@ -112,7 +112,10 @@ def diff(
 def export(
     workspace: Workspace, output: Path | None, python: str | None, as_json: bool
 ) -> None:
-    """A patch for hosts without patchkit: `git apply` and `patch -p1` take it."""
+    """A patch for hosts without patchkit.
+
+    `git apply` and `patch -p1` take it.
+    """
     from patchkit.outcome import applied_diff
 
     with workspace.reading(), slow("reading the journal"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -37,7 +38,9 @@ def style_for(stream: Any) -> Style:
     from patchkit.report import Style
 
     wanted = os.environ.get("NO_COLOR", "") == "" and os.environ.get("TERM") != "dumb"
-    return Style(wanted and stream.isatty())
+    if not stream.isatty():
+        return Style(False)
+    return Style(wanted, shutil.get_terminal_size().columns)
 
 
 def answer(as_json: bool, value: Any, text: Callable[[Any, Style], str]) -> None:

@@ -8,6 +8,7 @@ from functools import partial
 
 from patchkit.compose import Composition, Member, canonical, compose
 from patchkit.errors import Refused, UsageError
+from patchkit.journal.state import digest
 from patchkit.model import (
     TAP_FOLDER,
     Applied,
@@ -17,6 +18,7 @@ from patchkit.model import (
     Status,
 )
 from patchkit.registry import load, tap_digest, tap_files
+from patchkit.workspace import files
 from patchkit.workspace.planning import Plan, plan_files, take_originals
 from patchkit.workspace.standing import Standing
 from patchkit.workspace.tree import Workspace
@@ -35,6 +37,7 @@ def plan_apply(workspace: Workspace, requests: Requests) -> Plan:
 
 def plan_reapply(workspace: Workspace) -> Plan:
     """The same set with today's recipes, tap and SGLang files."""
+    workspace.refuse_foreign()
     wanted = {}
     for one in workspace.recorded.recipes:
         wanted[one.name] = _applied(workspace.registry.recorded(one), one.options)
@@ -122,8 +125,9 @@ def _is_current(
     if workspace.recorded.version != workspace.target.version:
         return False
     return all(
-        one.state is FileState.APPLIED
-        for one in workspace.standings(workspace.owned_paths()).values()
+        digest(files.read(workspace.target.package, path)) == record.written
+        for path, record in workspace.recorded.files.items()
+        if record.recipes
     )
 
 
@@ -205,7 +209,9 @@ def _refuse_missing(workspace: Workspace, standings: Mapping[str, Standing]) -> 
     missing = [
         path
         for path, one in standings.items()
-        if one.data is None and not path.startswith(TAP_FOLDER + "/")
+        if one.data is None
+        and one.state is FileState.NOT_APPLIED
+        and not path.startswith(TAP_FOLDER + "/")
     ]
     if missing:
         raise Refused(

@@ -152,8 +152,8 @@ def plan_files(
         paths = sorted({one.split(":")[0] for one in conflicts})
         raise Conflict(
             f"{', '.join(paths)}: your edits overlap what patchkit would change",
-            hint="patchkit diff --drift shows your edits; undo them or move them a few"
-            " lines away, then try again",
+            hint="patchkit diff --drift shows your edits; move them away from"
+            " patchkit's lines, or undo them: patchkit diff --drift | patch -R -p1",
             details=tuple(conflicts),
         )
     return tuple(changes)

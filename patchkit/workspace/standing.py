@@ -77,15 +77,15 @@ def stand(
     if record is None or not record.recipes:
         return _without_record(path, data, record, prover)
     now = digest(data)
-    if now == record.written:
-        return Standing(FileState.APPLIED, data)
     if now == record.patched:
-        return Standing(FileState.DRIFTED, data)
+        return Standing(FileState.APPLIED, data)
     if now == record.original:
         return Standing(FileState.OVERWRITTEN, data)
     if data is None:
-        # of a file that was there before, the caller says that it is missing
-        return Standing(FileState.OVERWRITTEN, data)
+        return Standing(FileState.MISSING, data)
+    if now == record.written:
+        # edits that an apply has merged are still the user's
+        return Standing(FileState.DRIFTED, data)
     if path.startswith(TAP_FOLDER + "/"):
         return Standing(FileState.DRIFTED, data)
     plain = strip_marks(data)

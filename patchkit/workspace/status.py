@@ -12,6 +12,7 @@ from patchkit.workspace.tree import Workspace
 #: Worst first: a recipe stands as its worst file does.
 _WORST = (
     FileState.FOREIGN,
+    FileState.MISSING,
     FileState.REPLACED,
     FileState.OVERWRITTEN,
     FileState.DRIFTED,

@@ -123,6 +123,15 @@ class Workspace:
             return EMPTY
         return self.store.contents(self.recorded)
 
+    def refuse_foreign(self) -> None:
+        """Raise Refused for a tree with marks of which the journal knows nothing."""
+        if not self.recorded.recipes and self.foreign_marks():
+            raise Refused(
+                "this tree carries patchkit's marks, but has no journal of them",
+                hint="patchkit apply adopts them, and patchkit revert removes them,"
+                " if the original files can be proven; patchkit status says more",
+            )
+
     def foreign_marks(self) -> dict[str, tuple[str, ...]]:
         """Marked files of a tree without a journal, and the recipes in their marks."""
         package = self.target.package

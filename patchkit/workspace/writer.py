@@ -110,8 +110,16 @@ def _stand(
 
 
 def _subject(plan: Plan) -> str:
-    names = ", ".join(plan.names) or "everything"
-    return f"{plan.action.capitalize()} {names}"
+    """One line of ``patchkit log``: what, with which options, on which SGLang."""
+    options = {one.name: one.options for one in plan.recipes}
+    names = [
+        " ".join([name, *(f"{k}={v}" for k, v in options.get(name, {}).items())])
+        for name in plan.names
+    ]
+    what = f"{plan.action.capitalize()} {', '.join(names) or 'everything'}"
+    count = len(plan.writes)
+    kept = ", keeping the user's edits" if any(one.merged for one in plan.files) else ""
+    return f"{what} on SGLang {plan.version} ({count} files{kept})"
 
 
 def _trailers(plan: Plan) -> str:

@@ -142,7 +142,7 @@ def test_revert_restores_every_byte(cli, site, patched, name):
     with unchanged(patched):
         said = cli("revert", "--target", patched)
     assert said.code == 0
-    assert "nothing to do" in said.out
+    assert "nothing is applied" in said.out
 
 
 def test_revert_of_one_that_is_not_applied_changes_nothing(cli, patched, recipes):

@@ -56,8 +56,8 @@ def test_log_lists_entries_newest_first(cli, patched):
     assert said.code == 0
     lines = [line for line in said.out.splitlines() if not line.startswith(" ")]
     assert [line.split("  ")[1] for line in lines] == [
-        "Revert debug-logging",
-        "Apply debug-logging",
+        "Revert debug-logging on SGLang 0.5.9 (8 files)",
+        "Apply debug-logging on SGLang 0.5.9 (8 files)",
     ]
     assert "Patchkit-Recipe: debug-logging" in said.out
 

@@ -294,3 +294,22 @@ def test_an_edited_tap_is_drift_and_is_kept(cli, patched):
     assert file_states(cli, patched)[f"{TAP}/settings.py"] == "DRIFTED"
     assert cli("reapply", "--target", patched).code == 0
     assert settings.read_bytes().endswith(b"# mine\n")
+
+
+def test_edits_that_an_apply_has_merged_are_still_drift(cli, patched):
+    """They are in the journal by then; status and diff --drift must still agree."""
+    edit(patched / "sglang" / LLAMA, "# idle batch", "# mine")
+    assert cli("reapply", "--target", patched).code == 0
+    said = cli("status", "--check", "--target", patched)
+    assert said.code == 1 and "DRIFTED" in said.out
+    assert "+        # mine" in cli("diff", "--drift", "--target", patched).out
+    edit(patched / "sglang" / LLAMA, "# mine", "# idle batch")
+    assert cli("status", "--check", "--target", patched).code == 0
+    assert cli("diff", "--drift", "--target", patched).out == ""
+
+
+def test_a_foreign_tree_is_not_said_to_be_bare(cli, patched):
+    shutil.rmtree(patched / ".patchkit")
+    for command in ("diff", "export", "reapply"):
+        said = cli(command, "--target", patched)
+        assert said.code == 3 and "no journal" in said.err

@@ -121,7 +121,7 @@ def test_an_interpreter_without_sglang(cli, site, tmp_path):
     refused(cli("status", "--python", python), 2, "can't import sglang", str(python))
     said = cli("status", "--python", python, "--target", site)
     assert said.code == 0
-    assert "no sglang is importable" in said.out
+    assert "python imports" not in said.out
 
 
 @pytest.mark.parametrize("python", ["/nonexistent/python", "/", "false"])
