@@ -61,9 +61,10 @@ def unusable(name: str, evidence: Evidence, *jobs: str) -> Check | None:
         results = evidence.ranks(job)
         if not results:
             return cannot_run(name, f"{job} was not run")
-        for result in results:
-            if not result.ran:
-                return _unusable(name, evidence, result)
+        # where one rank dies the other waits for it, so that hanging is no cause
+        ended = [one for one in results if not one.ran]
+        for result in sorted(ended, key=lambda one: one.status == "hung"):
+            return _unusable(name, evidence, result)
     return None
 
 

@@ -161,7 +161,9 @@ class _Run:
                 info, results = self._run(trees, jobs)
             except ProbeFailed as problem:
                 return Evidence({}), {
-                    name: cannot_run(name, str(problem), problem.trace)
+                    name: cannot_run(
+                        name, str(problem), problem.trace, hung=problem.hung
+                    )
                     for name in chosen
                 }
         everything = [one for ranks in results.values() for one in ranks]

@@ -24,14 +24,20 @@ from patchkit.verify.jobs import Job, Result
 #: Beyond the probe's own deadline, after which it is thought dead.
 MARGIN = 15.0
 
+#: What faulthandler writes above the stacks.
+_TIMED_OUT = "Timeout ("
+
 Json = dict[str, Any]
 
 
 class ProbeFailed(Exception):
     """The probe could not be set up; ``step``, ``error`` and ``trace`` say where."""
 
-    def __init__(self, step: str, error: str, trace: Sequence[str] = ()):
+    def __init__(
+        self, step: str, error: str, trace: Sequence[str] = (), *, hung: bool = False
+    ):
         super().__init__(f"{step}: {error}")
+        self.hung = hung
         self.step = step
         self.error = error
         self.trace = tuple(trace)
@@ -78,14 +84,10 @@ class Session:
         return self
 
     def __exit__(self, *_: object) -> None:
-        process = getattr(self, "process", None)
-        if process is not None:
-            for stream in (process.stdin, self._inlet):
-                stream.close()
-            try:
-                process.wait(timeout=2)
-            except subprocess.TimeoutExpired:
-                self._kill()
+        if hasattr(self, "process"):
+            self._end()
+            self._inlet.close()
+            self.log.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def run(
@@ -156,14 +158,16 @@ class Session:
         )
 
     def _environment(self) -> dict[str, str]:
-        """Ours, with ``patchkit`` and nothing else of ours importable."""
+        """Ours, with ``patchkit`` importable, and nothing else of this installation:
+        its other packages may not fit that interpreter."""
         lane = self.folder / "import"
         lane.mkdir()
         (lane / "patchkit").symlink_to(Path(__file__).resolve().parents[1])
         kept = {k: v for k, v in os.environ.items() if not k.startswith("EAGLE3_DEBUG")}
         for name in ("PYTHONHOME", "PYTHONSTARTUP", "RANK", "WORLD_SIZE"):
             kept.pop(name, None)
-        kept["PYTHONPATH"] = str(lane)
+        inherited = kept.get("PYTHONPATH")
+        kept["PYTHONPATH"] = os.pathsep.join([str(lane), *filter(None, [inherited])])
         kept["PYTHONDONTWRITEBYTECODE"] = "1"
         kept["OMP_NUM_THREADS"] = "1"
         return kept
@@ -173,9 +177,12 @@ class Session:
         while True:
             message = self._read(deadline)
             if message is None:
-                why = "hung" if time.monotonic() >= deadline else "ended"
+                log = self._log_tail()
+                hung = any(line.startswith(_TIMED_OUT) for line in log)
+                hung = hung or time.monotonic() >= deadline
+                why = f"no end after {self.start_timeout:g} s"
                 raise ProbeFailed(
-                    self._step, f"the probe {why} there", self._log_tail()
+                    self._step, why if hung else "the probe ended", log, hung=hung
                 )
             if message["event"] == "step":
                 self._step = message["name"]
@@ -202,18 +209,26 @@ class Session:
             ready, _, _ = select.select([self._inlet], [], [], max(0.0, patience))
             data = os.read(self._inlet.fileno(), 1 << 20) if ready else b""
             if not data:
-                self._kill()
+                self._end()
                 return None
             self._buffer += data
         line, _, self._buffer = self._buffer.partition(b"\n")
         message: Json = json.loads(line)
         return message
 
-    def _kill(self) -> None:
+    def _end(self) -> None:
+        """At the end of its input it kills its workers, which are groups of their
+        own; it is killed if it does not end by itself."""
+        assert self.process.stdin is not None
         with contextlib.suppress(OSError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+            self.process.stdin.close()
+        try:
+            self.process.wait(timeout=2)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(OSError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
 
     def _log_tail(self) -> list[str]:
         text = (self.folder / "log").read_bytes().decode("utf-8", "replace")
-        return text.splitlines()[-30:]
+        return text.splitlines()[-60:]

@@ -169,7 +169,8 @@ def test_a_set_up_that_hangs_is_killed_with_its_stacks(
     session = Session(probe_python, fake_tree, [], timeout=60, start_timeout=20)
     with pytest.raises(ProbeFailed) as told, session:
         pass
-    assert told.value.step == "import sglang"
+    assert told.value.step == "import sglang" and told.value.hung
+    assert "no end after 20 s" in told.value.error
     assert any("__init__.py" in line for line in told.value.trace)
 
 

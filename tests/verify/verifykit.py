@@ -9,9 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from patchkit.verify.checks import CHECKS
 from patchkit.verify.evidence import Evidence
 from patchkit.verify.jobs import Result, Values
 from patchkit.verify.shape import tiny_shape
+from patchkit.verify.verdict import Check
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = os.environ.get("PATCHKIT_PROBE_PYTHON", sys.executable)
@@ -44,6 +46,7 @@ def good_run(job: str = "patched", *, captures: bool = True) -> Result:
         call("draft", fc_calls=1, fc_received_equal=True, entering_equal=True),
         capturing("decode", [2, 5, 7], 2),
         call("draft-decode", fc_calls=0, entering_equal=True),
+        capturing("decode-last", [2, 5, 7], 2),
         capturing("prefill", [2, 5, 7], 10),
         capturing("extend-last", [2, 5, 7], 2),
         capturing("extend-logprobs", [2, 5, 7]),
@@ -85,3 +88,14 @@ def evidence_of(*results: Result, same: bool = False, **more: Any) -> Evidence:
         found.setdefault(one.job, []).append(one)
     shape = tiny_shape(["default", "explicit"])
     return Evidence(found, **{"same": same, "shape": shape, "version": "0.5.9", **more})
+
+
+def verdict(name: str, *results: Result, **more: Any) -> Check:
+    """What check ``name`` says of hand-made results."""
+    judge = CHECKS[name].judge
+    assert judge is not None
+    return judge(evidence_of(*results, **more))
+
+
+GOOD = good_run()
+STOCK = good_run("baseline")

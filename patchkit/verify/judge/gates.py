@@ -110,7 +110,8 @@ def judge_gate_on(evidence: Evidence) -> Check:
 
 def _why_no_promises(evidence: Evidence) -> str:
     if not evidence.applied:
-        return "no recipe is applied"
+        known = "no recipe is applied"
+        return known if evidence.same else "no journal says what is applied"
     return f"{', '.join(evidence.applied)} promises no site"
 
 

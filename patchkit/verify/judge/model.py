@@ -89,7 +89,8 @@ def captures(
         "extend-default": default,
         "decode-default": default,
         "extend-shifted": shifted,
-        **dict.fromkeys(("extend", "decode", "prefill", "extend-last"), explicit),
+        **dict.fromkeys(("extend", "decode", "prefill"), explicit),
+        **dict.fromkeys(("extend-last", "decode-last"), explicit),
         **dict.fromkeys(("extend-logprobs", "extend-logprobs-last"), explicit),
     }
     for name, allowed in wanted.items():

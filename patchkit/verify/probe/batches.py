@@ -89,7 +89,12 @@ def _hidden_mode(keep: str) -> Any:
 
 
 def decode_batch(
-    pools: Pools, lengths: list[int], tokens: list[int], spec_info: Any = None
+    pools: Pools,
+    lengths: list[int],
+    tokens: list[int],
+    spec_info: Any = None,
+    *,
+    keep: str = "FULL",
 ) -> Any:
     """One token each for requests that hold ``lengths`` tokens, from ``extend``."""
     from sglang.srt.model_executor.forward_batch_info import ForwardMode
@@ -108,7 +113,7 @@ def decode_batch(
         spec_info=spec_info,
         num_token_non_padded_cpu=len(tokens),
         return_logprob=False,
-        capture_hidden_mode=_hidden_mode("FULL"),
+        capture_hidden_mode=_hidden_mode(keep),
     )
 
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: How long a hung worker may take to write its stacks.
 GRACE = 1.0
+#: How long a rank may go on when another has ended badly: it may wait for that one.
+PEER = 20.0
 TAIL = 40
 
 
@@ -33,6 +35,7 @@ class Child:
     pid: int
     folder: Path
     began: float
+    due: float
     asked: float | None = None
 
 
@@ -51,7 +54,7 @@ class Nursery:
         self.count = 0
 
     def serve(self, inlet: int, parse: Callable[[Any], Job]) -> None:
-        """Until ``inlet`` ends and every job is done."""
+        """Until ``inlet`` ends. Who waits for results keeps it open."""
         open_, buffer = True, b""
         while open_ or self.waiting or self.children:
             self._start()
@@ -63,9 +66,18 @@ class Nursery:
                     continue
                 data = os.read(inlet, 1 << 20)
                 open_ = bool(data)
+                if not open_:
+                    self._abandon()
                 *lines, buffer = (buffer + data).split(b"\n")
                 self.waiting += [parse(json.loads(line)) for line in lines if line]
             self._end_hung()
+
+    def _abandon(self) -> None:
+        """Nobody waits for what is left."""
+        self.waiting.clear()
+        for child in self.children.values():
+            with contextlib.suppress(OSError):
+                os.killpg(child.pid, signal.SIGKILL)
 
     def _start(self) -> None:
         while self.waiting:
@@ -94,13 +106,15 @@ class Nursery:
         os.close(held)
         with contextlib.suppress(OSError):  # the child may have done it
             os.setpgid(pid, pid)
-        self.children[life] = Child(job, rank, pid, folder, time.monotonic())
+        now = time.monotonic()
+        due = now + self.timeout
+        self.children[life] = Child(job, rank, pid, folder, now, due)
 
     def _patience(self) -> float | None:
         """Seconds until a worker is overdue."""
         now = time.monotonic()
         ends = [
-            child.began + self.timeout if child.asked is None else child.asked + GRACE
+            child.due if child.asked is None else child.asked + GRACE
             for child in self.children.values()
         ]
         return max(0.0, min(ends) - now) if ends else None
@@ -108,7 +122,7 @@ class Nursery:
     def _end_hung(self) -> None:
         now = time.monotonic()
         for child in self.children.values():
-            if child.asked is None and now - child.began >= self.timeout:
+            if child.asked is None and now >= child.due:
                 child.asked = now
                 os.kill(child.pid, worker.STACKS)
             elif child.asked is not None and now - child.asked >= GRACE:
@@ -121,6 +135,10 @@ class Nursery:
         _, status = os.waitpid(child.pid, 0)
         result = self._result(child, os.waitstatus_to_exitcode(status))
         self.zygote.say("result", result=result)
+        if result["status"] != "ran":
+            for peer in self.children.values():
+                if peer.folder == child.folder:
+                    peer.due = min(peer.due, time.monotonic() + PEER)
         if all(one.folder != child.folder for one in self.children.values()):
             shutil.rmtree(child.folder, ignore_errors=True)
 
@@ -135,7 +153,7 @@ class Nursery:
         seconds = round(time.monotonic() - child.began, 3)
         stacks = _tail(child.folder / f"{child.rank}.stacks", 200)
         if child.asked is not None:
-            status, error = "hung", f"no end after {self.timeout:g} s"
+            status, error = "hung", f"no end after {child.due - child.began:.0f} s"
         elif code < 0:
             status, error = "died", f"killed by {signal.Signals(-code).name}"
         else:

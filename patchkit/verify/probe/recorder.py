@@ -55,7 +55,7 @@ class Recorder:
         try:
             yield entry
         except Exception as error:
-            entry["error"] = f"{type(error).__name__}: {error}"
+            entry["error"] = told(error)
             entry["trace"] = traceback.format_exc().splitlines()[-12:]
         entry["seconds"] = round(time.perf_counter() - begin, 3)
         entry["reads"] = self.reads.take()
@@ -72,6 +72,12 @@ class Recorder:
             dtype = str(tensor.dtype).removeprefix("torch.")
             data = wide.numpy().tobytes()
             self.tensors[name] = Values(tuple(tensor.shape), dtype, data)
+
+
+def told(error: BaseException) -> str:
+    """An exception in one line; torch tells of some in a hundred."""
+    first = str(error).strip().split("\n")[0]
+    return f"{type(error).__name__}: {first[:300]}"
 
 
 class TapLines:

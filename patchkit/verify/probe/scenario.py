@@ -55,6 +55,7 @@ class Scenario:
             rows = torch.tensor([0, len(rig.prompts["draft_prompts"][0])])
             self.draft_step("draft-decode", drafted[rows + torch.tensor(last)])
         if full:
+            self.decode("decode-last", keep="LAST")
             if decoded:
                 self.prefill_again()
             self.extend("extend-last", keep="LAST")
@@ -94,10 +95,12 @@ class Scenario:
             return self._streams(rig.prompts["layer_ids"], name)
         return None
 
-    def decode(self, name: str) -> bool:
+    def decode(self, name: str, **options: Any) -> bool:
+        """One more token for each prompt; every row is a last one."""
         rig = self.rig
         with self.recorder.call(name) as entry:
-            batch = decode_batch(rig.pools, self.lengths, rig.prompts["decode"])
+            tokens = rig.prompts["decode"]
+            batch = decode_batch(rig.pools, self.lengths, tokens, **options)
             output = self._forward(name, rig.target, batch, rig.pools)
             self._note(entry, output, "FULL")
             self.recorder.keep(f"{name}.logits", output.next_token_logits)

@@ -20,7 +20,7 @@ import torch
 from patchkit.verify.jobs import FORWARD, IMPORT, MODULES, Job, Result
 from patchkit.verify.probe.ledger import Ledger
 from patchkit.verify.probe.overlay import OverlayFinder
-from patchkit.verify.probe.recorder import Recorder
+from patchkit.verify.probe.recorder import Recorder, told
 from patchkit.verify.probe.rig import Rig
 from patchkit.verify.probe.runtime import Rank
 from patchkit.verify.probe.scenario import Scenario
@@ -109,7 +109,7 @@ def _report(
         facts["observations"] = rig.oracle.observations
     except Exception as problem:
         status = "failed"
-        error = f"{type(problem).__name__}: {problem}"
+        error = told(problem)
         trace = traceback.format_exc().splitlines()[-30:]
         facts["raised_in"] = _innermost(problem)
     facts["standins_called"] = [
