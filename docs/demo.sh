@@ -12,7 +12,11 @@ run() {
     show "$@"
     "$@"
 }
-digest() { (cd "$sglang/sglang" && find . -name __pycache__ -prune -o -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum); }
+# every file of the tree but bytecode, as one number
+digest() {
+    (cd "$sglang/sglang" && find . -name __pycache__ -prune -o -type f -print0 |
+        sort -z | xargs -0 sha256sum | sha256sum)
+}
 
 run patchkit fetch "$release" --into "$sglang"
 before=$(digest)
@@ -29,6 +33,8 @@ EAGLE3_DEBUG=1 python -m patchkit.verify.probe --target "$sglang" \
     2>"$work/log" >"$work/out" || { cat "$work/out" "$work/log"; exit 1; }
 grep -o 'EAGLE3_DEBUG\[.*' "$work/log" || { echo "no tap spoke"; cat "$work/log"; exit 1; }
 cat "$work/out"
+show patchkit verify "# every check: captures, draft, two ranks, gates, bf16"
+patchkit verify --target "$sglang" --python "$1/python"
 
 run patchkit revert --target "$sglang"
 after=$(digest)
