@@ -202,12 +202,36 @@ def _locate(tree: ast.Module, edit: Edit, lines: list[bytes]) -> _Span:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
     ]
     wanted = edit.chosen([node.name for node in methods])
+    _refuse_shadowed(tree, edit.class_name, wanted)
     node = next(node for node in methods if node.name == wanted)
     start = min([node.lineno, *(one.lineno for one in node.decorator_list)])
     assert node.end_lineno is not None  # ast.parse always sets it
     if node.body[0].lineno == node.lineno:
         raise Ambiguous(f"the body of {edit.what} is on the line of its def")
     return _Span(start - 1, node.end_lineno)
+
+
+def _refuse_shadowed(tree: ast.Module, class_name: str, function: str) -> None:
+    """Raise Ambiguous if another definition, under an ``if`` or ``try``, may win."""
+    for node in tree.body:
+        if isinstance(node, (ast.If, ast.Try)):
+            for inner in ast.walk(node):
+                if isinstance(inner, ast.ClassDef) and inner.name == class_name:
+                    raise Ambiguous(
+                        f"class {class_name} is defined again, on line {inner.lineno},"
+                        " under a condition"
+                    )
+        if not (isinstance(node, ast.ClassDef) and node.name == class_name):
+            continue
+        for member in node.body:
+            if not isinstance(member, (ast.If, ast.Try)):
+                continue
+            for inner in ast.walk(member):
+                if isinstance(inner, ast.FunctionDef) and inner.name == function:
+                    raise Ambiguous(
+                        f"{class_name}.{function} is defined again, on line"
+                        f" {inner.lineno}, under a condition"
+                    )
 
 
 def _locate_import(tree: ast.Module, edit: Import, lines: list[bytes]) -> _Span:

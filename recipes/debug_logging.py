@@ -27,13 +27,19 @@ from patchkit.recipe import (
     NotNeeded,
     Recipe,
     assigned_call,
+    bound_before,
+    calls_of,
     code,
     insert,
     insert_first,
-    names_handed_to,
+    is_aux_states,
+    joins_last_axis,
+    layer_name,
     only,
     statements,
+    states_handed,
     target_names,
+    tests_width_of,
     unpacked_pair,
 )
 
@@ -119,19 +125,25 @@ class DebugLogging(Recipe):
 
     def tap_aux(self, function: cst.FunctionDef) -> cst.FunctionDef:
         """After ``hidden_states, aux_hidden_states = hidden_states``."""
+        calls = calls_of(function, "self.logits_processor")
+        if not calls:
+            raise AnchorMissing(
+                "no call of self.logits_processor", like="self.logits_processor("
+            )
+        handed = [states_handed(call) for call in calls]
+        if not any(aux for _, aux in handed):
+            if any(star.star for call in calls for star in call.args):
+                raise Ambiguous("self.logits_processor is called with *arguments")
+            raise NotNeeded("this release captures no aux hidden states here")
         unpacks = []
         for statement in statements(function):
             pair = unpacked_pair(only(statement))
-            if pair is not None:
+            if pair is not None and pair in handed:
                 unpacks.append((statement, pair))
-        handed = names_handed_to(function, "self.logits_processor")
-        unpacks = [(where, names) for where, names in unpacks if names[1] in handed]
         if not unpacks:
-            if "capture_aux_hidden_states" not in code(function):
-                raise NotNeeded("this release captures no aux hidden states here")
             raise AnchorMissing(
-                "no statement that unpacks (hidden_states, aux_hidden_states) and"
-                " whose second part reaches self.logits_processor",
+                "no statement that unpacks (hidden_states, aux_hidden_states) as they"
+                " are handed to self.logits_processor",
                 like="hidden_states, aux_hidden_states = hidden_states",
             )
         if len(unpacks) > 1:
@@ -159,7 +171,7 @@ class DebugLogging(Recipe):
         for loop in statements(function):
             if not isinstance(loop, cst.For) or not isinstance(loop.target, cst.Name):
                 continue
-            layer = _layer_name(loop)
+            layer = layer_name(loop)
             if layer is None:
                 continue
             for statement in statements(loop):
@@ -195,7 +207,7 @@ class DebugLogging(Recipe):
                     gate,
                     "patchkit_tap.tap_stream",
                     '"deepseek_v2.layer"',
-                    stream[0],
+                    next(name for name in stream if name != "residual"),
                     "residual",
                     index,
                 ),
@@ -213,11 +225,15 @@ class DebugLogging(Recipe):
         for statement in statements(function):
             call = assigned_call(only(statement))
             targets = target_names(only(statement))
-            if call is None or len(targets) != 1 or not _joins_last_axis(call):
+            if call is None or len(targets) != 1 or not joins_last_axis(call):
                 continue
             parts = call.args[0].value
-            if not isinstance(parts, cst.Name) or "aux" not in parts.value:
+            if not isinstance(parts, cst.Name) or not is_aux_states(parts.value):
                 continue
+            if not bound_before(function, statement, "hidden_states"):
+                raise Ambiguous(
+                    "hidden_states is deleted before the aux states are concatenated"
+                )
             insertions.append(
                 Insertion(
                     statement,
@@ -269,8 +285,10 @@ class DebugLogging(Recipe):
         if len(guards) > 1:
             raise Ambiguous(f"self.fc is called in {len(guards)} guarded places")
         ((guard, names),) = guards
-        if len(names) != 1 or f"{names[0]}.shape[-1]" not in code(guard.test):
+        if len(names) != 1 or not tests_width_of(guard.test, names[0]):
             raise Ambiguous("the width guard tests another tensor than fc returns")
+        if not bound_before(function, guard, names[0]):
+            raise Ambiguous(f"{names[0]} may have no value in front of the width guard")
         return insert(
             function,
             Insertion(
@@ -302,30 +320,3 @@ class DebugLogging(Recipe):
             function,
             self.gated(GATE, "patchkit_tap.begin", f'"{model}"', "forward_batch"),
         )
-
-
-def _layer_name(loop: cst.For) -> str | None:
-    """The name bound by ``layer = self.layers[i]`` inside ``for i in ...``."""
-    index = code(loop.target)
-    for statement in statements(loop):
-        node = only(statement)
-        if isinstance(node, cst.Assign) and code(node.value) == f"self.layers[{index}]":
-            names = target_names(node)
-            if len(names) == 1:
-                return names[0]
-    return None
-
-
-def _joins_last_axis(call: cst.Call) -> bool:
-    """``torch.cat(x, dim=-1)``, or from 0.5.17 ``pack_aux_hidden_states(x)``."""
-    function = code(call.func)
-    if function.rpartition(".")[2] == "pack_aux_hidden_states":
-        return len(call.args) == 1
-    if function not in ("torch.cat", "torch.concat", "torch.concatenate"):
-        return False
-    axes = [
-        one
-        for one in call.args[1:]
-        if one.keyword is None or one.keyword.value in ("dim", "axis")
-    ]
-    return len(axes) == 1 and code(axes[0].value) == "-1"

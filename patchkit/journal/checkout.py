@@ -37,10 +37,32 @@ def find_checkout(package: Path, landmark: str) -> Checkout | None:
             ["rev-parse", "--show-toplevel", "--absolute-git-dir"], where=package
         )
         git(["ls-files", "--error-unmatch", "--", landmark], where=package)
-    except GitFailed:
-        return None
-    top, git_dir = output.decode().splitlines()
+    except GitFailed as problem:
+        if any(one in problem.message for one in _NO_CHECKOUT):
+            return None
+        # anything else (a damaged index, say) must not move the journal elsewhere
+        raise
+    top, git_dir = os.fsdecode(output).splitlines()
     return Checkout(Path(top).resolve(), Path(git_dir))
+
+
+_NO_CHECKOUT = ("not a git repository", "did not match any file", "work tree")
+
+
+def staged(checkout: Checkout, paths: Sequence[str]) -> dict[str, bytes | None]:
+    """Of ``paths``, those whose version in the index is not HEAD's, with that version
+    (``None``: removed)."""
+    changed = git(
+        ["diff", "--cached", "--name-only", "-z", "HEAD", "--", *paths],
+        where=checkout.top,
+    )
+    found: dict[str, bytes | None] = {}
+    for path in filter(None, os.fsdecode(changed).split("\0")):
+        try:
+            found[path] = git(["cat-file", "blob", f":{path}"], where=checkout.top)
+        except GitFailed:
+            found[path] = None
+    return found
 
 
 def head_blob(checkout: Checkout, path: str) -> bytes | None:

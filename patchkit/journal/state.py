@@ -40,6 +40,8 @@ class State:
     epoch: int = 0
     tap: str = ""
     commit: str = ""
+    #: files that were not there when the entry was written, though recorded before
+    absent: tuple[str, ...] = ()
 
     def to_json(self) -> bytes:
         value = {
@@ -48,6 +50,7 @@ class State:
             "epoch": self.epoch,
             "sglang": self.version,
             "tap": self.tap,
+            "absent": list(self.absent),
             "recipes": [
                 {
                     "name": one.name,
@@ -105,6 +108,7 @@ class State:
             version=value["sglang"],
             epoch=value["epoch"],
             tap=value["tap"],
+            absent=tuple(value.get("absent", ())),
             commit=commit,
         )
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import tempfile
 import time
 from contextlib import suppress
@@ -34,7 +35,15 @@ class Store:
         self.path = folder / REPOSITORY
 
     def exists(self) -> bool:
-        return self.path.is_dir()
+        try:
+            return stat.S_ISDIR(os.stat(self.path).st_mode)
+        except PermissionError:
+            raise JournalError(
+                f"you may not look into {self.folder}, where the journal is",
+                hint="run patchkit as the user who owns the tree",
+            ) from None
+        except OSError:
+            return False
 
     def read(self) -> tuple[State, State | None]:
         """The recorded state, and the one being written if a kill interrupted it.
@@ -277,7 +286,10 @@ def give_to_owner_of(folder: Path, new: Path | int) -> None:
     """Root's new files belong to whoever owns the folder."""
     if os.geteuid() == 0:
         owner = os.stat(folder)
-        os.chown(new, owner.st_uid, owner.st_gid)
+        if isinstance(new, int):
+            os.fchown(new, owner.st_uid, owner.st_gid)
+        else:
+            os.chown(new, owner.st_uid, owner.st_gid, follow_symlinks=False)
 
 
 def _unwritable(why: str) -> Refused:

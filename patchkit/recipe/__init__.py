@@ -17,14 +17,23 @@ from patchkit.recipe.anchors import (
 )
 from patchkit.recipe.base import Recipe
 from patchkit.recipe.insertion import Insertion, insert, insert_first
+from patchkit.recipe.sglang import (
+    is_aux_states,
+    joins_last_axis,
+    layer_name,
+    states_handed,
+)
 from patchkit.recipe.shapes import (
     Statement,
+    argument,
     assigned_call,
+    bound_before,
+    calls_of,
     code,
-    names_handed_to,
     only,
     statements,
     target_names,
+    tests_width_of,
     unpacked_pair,
 )
 
@@ -40,13 +49,20 @@ __all__ = [
     "Recipe",
     "Statement",
     "Unmatched",
+    "argument",
     "assigned_call",
+    "bound_before",
+    "calls_of",
     "code",
     "insert",
     "insert_first",
-    "names_handed_to",
+    "is_aux_states",
+    "joins_last_axis",
+    "layer_name",
     "only",
     "statements",
+    "states_handed",
     "target_names",
+    "tests_width_of",
     "unpacked_pair",
 ]

@@ -71,7 +71,7 @@ def assigned_call(node: cst.CSTNode | None) -> cst.Call | None:
 
 
 def target_names(node: cst.CSTNode | None) -> list[str]:
-    """The plain names on the left of an assignment, or nothing."""
+    """The names on the left of an assignment; nothing if some part is no name."""
     if not isinstance(node, cst.Assign) or len(node.targets) != 1:
         return []
     target = node.targets[0].target
@@ -79,7 +79,8 @@ def target_names(node: cst.CSTNode | None) -> list[str]:
         return [target.value]
     if isinstance(target, (cst.Tuple, cst.List)):
         parts = [one.value for one in target.elements]
-        return [one.value for one in parts if isinstance(one, cst.Name)]
+        names = [one.value for one in parts if isinstance(one, cst.Name)]
+        return names if len(names) == len(parts) else []
     return []
 
 
@@ -92,18 +93,75 @@ def unpacked_pair(node: cst.CSTNode | None) -> tuple[str, str] | None:
     return None
 
 
-def names_handed_to(function: cst.FunctionDef, callee: str) -> set[str]:
-    """Names that appear as arguments of calls of ``callee`` inside ``function``."""
-    names: set[str] = set()
+def calls_of(node: cst.CSTNode, callee: str) -> list[cst.Call]:
+    """The calls of ``callee`` (as written) inside ``node``."""
+    found: list[cst.Call] = []
 
     class Collect(cst.CSTVisitor):
         def visit_Call(self, node: cst.Call) -> None:
             if code(node.func) == callee:
-                names.update(
-                    one.value.value
-                    for one in node.args
-                    if isinstance(one.value, cst.Name)
-                )
+                found.append(node)
 
-    function.visit(Collect())
-    return names
+    node.visit(Collect())
+    return found
+
+
+def argument(call: cst.Call, position: int, keyword: str) -> cst.BaseExpression | None:
+    """The argument given at ``position`` (0-based) or as ``keyword``."""
+    for number, one in enumerate(call.args):
+        if one.star:
+            return None
+        named = one.keyword.value if one.keyword else None
+        if named == keyword or (named is None and number == position):
+            return one.value
+    return None
+
+
+def tests_width_of(test: cst.BaseExpression, name: str) -> bool:
+    """Whether ``test`` reads ``name.shape[-1]`` of the plain name, and binds it not."""
+    reads, binds = False, False
+
+    class Look(cst.CSTVisitor):
+        def visit_Subscript(self, node: cst.Subscript) -> None:
+            nonlocal reads
+            reads = reads or code(node) == f"{name}.shape[-1]"
+
+        def visit_NamedExpr(self, node: cst.NamedExpr) -> None:
+            nonlocal binds
+            binds = binds or code(node.target) == name
+
+    test.visit(Look())
+    return reads and not binds
+
+
+def bound_before(function: cst.FunctionDef, anchor: cst.CSTNode, name: str) -> bool:
+    """Whether ``name`` surely has a value at ``anchor``: it is a parameter or assigned
+    at the top of the function's body before, and not deleted anywhere before."""
+    bound = any(one.name.value == name for one in function.params.params)
+    top = set(map(id, function.body.body))
+    for statement in statements(function):
+        if statement is anchor:
+            return bound
+        small = only(statement)
+        if isinstance(small, cst.Del) and name in code(small.target).split(", "):
+            return False
+        if id(statement) in top and name in target_names(small):
+            bound = True
+        if isinstance(statement, cst.If) and statement.orelse is not None:
+            bound = bound or _binds_in_all_arms(statement, name)
+    return bound
+
+
+def _binds_in_all_arms(branch: cst.If, name: str) -> bool:
+    arms: list[cst.CSTNode] = [branch.body]
+    rest: cst.If | cst.Else | None = branch.orelse
+    while isinstance(rest, cst.If):
+        arms.append(rest.body)
+        rest = rest.orelse
+    if rest is None:
+        return False
+    arms.append(rest.body)
+    return all(
+        any(name in target_names(only(one)) for one in getattr(arm, "body", ()))
+        for arm in arms
+    )

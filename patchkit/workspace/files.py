@@ -20,6 +20,10 @@ TEMPORARY = ".patchkit-tmp-"
 
 def real_path(package: Path, path: str) -> Path:
     """Where ``path`` really lies. Raises Refused if a link leads out of the target."""
+    if path.startswith(TAP_FOLDER + "/") and (package / TAP_FOLDER).is_symlink():
+        raise Refused(
+            f"{TAP_FOLDER} is a link", hint="remove it: patchkit makes its own folder"
+        )
     real = Path(os.path.realpath(package / path))
     if not real.is_relative_to(package):
         raise Refused(
@@ -69,13 +73,19 @@ def check_writable(package: Path, changes: Mapping[str, bytes | None]) -> list[s
     return problems
 
 
-def write_all(package: Path, changes: Mapping[str, bytes | None]) -> list[str]:
+def write_all(
+    package: Path,
+    changes: Mapping[str, bytes | None],
+    expected: Mapping[str, bytes | None],
+) -> list[str]:
     """Write every file of ``changes`` (``None``: remove it); what else was done.
 
     All temporary files are complete and synced before the first is renamed, so a full
-    disk changes nothing. New files come first and removals last: no moment at which a
-    patched file imports what is not there. Raises Refused if nothing was written,
-    OSError if it failed between two renames (the journal's pending entry knows).
+    disk changes nothing. Then each file must still be what was ``expected`` when the
+    change was planned: somebody's editor may have saved it meanwhile. New files come
+    first and removals last: no moment at which a patched file imports what is not
+    there. Raises Refused if nothing was written, OSError if it failed between two
+    renames (the journal's pending entry knows).
     """
     ready: list[tuple[Path, Path]] = []
     made: list[Path] = []
@@ -87,13 +97,19 @@ def write_all(package: Path, changes: Mapping[str, bytes | None]) -> list[str]:
             if not real.parent.exists():
                 real.parent.mkdir()
                 made.append(real.parent)
+                # as open as the folder it is in, whatever the umask: servers of
+                # other users import it
+                os.chmod(real.parent, real.parent.parent.stat().st_mode & 0o777)
                 give_to_owner_of(real.parent.parent, real.parent)
             ready.append((_prepare(real, writes[path]), real))
-    except OSError as problem:
+        _check_unchanged(package, changes, expected)
+    except (OSError, Refused) as problem:
         for temporary, _ in ready:
             temporary.unlink(missing_ok=True)
         for folder in reversed(made):
             folder.rmdir()
+        if isinstance(problem, Refused):
+            raise
         full = problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         raise Refused(
             f"{path} can't be written: {problem.strerror}; nothing was changed",
@@ -112,6 +128,20 @@ def write_all(package: Path, changes: Mapping[str, bytes | None]) -> list[str]:
     for path in changes:
         notes += _drop_shadowing_bytecode(real_path(package, path), path)
     return notes
+
+
+def _check_unchanged(
+    package: Path,
+    changes: Mapping[str, bytes | None],
+    expected: Mapping[str, bytes | None],
+) -> None:
+    changed = [path for path in changes if read(package, path) != expected[path]]
+    if changed:
+        raise Refused(
+            f"{', '.join(changed)} was changed by somebody else while patchkit was at"
+            " work; nothing was written",
+            hint="run it again",
+        )
 
 
 def _prepare(real: Path, data: bytes) -> Path:
@@ -134,9 +164,7 @@ def _keep_mode_and_owner(real: Path, descriptor: int) -> None:
     try:
         old = os.stat(real)
     except FileNotFoundError:
-        umask = os.umask(0)
-        os.umask(umask)
-        os.fchmod(descriptor, 0o666 & ~umask)
+        os.fchmod(descriptor, real.parent.stat().st_mode & 0o666)
         give_to_owner_of(real.parent, descriptor)
         return
     new = os.fstat(descriptor)

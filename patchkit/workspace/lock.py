@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -24,6 +26,11 @@ def held(folder: Path) -> Iterator[None]:
     removed again.
     """
     path = folder / NAME
+    if folder.is_symlink():
+        raise Refused(
+            f"{folder} is a link, which patchkit does not follow",
+            hint="remove it, or make it a folder",
+        )
     try:
         descriptor = _lock(folder, path)
     except OSError as problem:
@@ -48,9 +55,18 @@ def held(folder: Path) -> Iterator[None]:
 
 def _lock(folder: Path, path: Path) -> int:
     while True:
-        folder.mkdir(parents=True, exist_ok=True)
+        if not folder.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            # others' `patchkit status` must be able to look, whatever our umask
+            os.chmod(folder, folder.parent.stat().st_mode & 0o777)
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            # a link there could name any file, and we write and chown
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            descriptor = os.open(path, flags | os.O_NONBLOCK, 0o666)
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+                os.close(descriptor)
+                raise OSError(errno.EINVAL, f"{NAME} in it is not a plain file")
             for new in (folder, descriptor):
                 give_to_owner_of(folder.parent, new)
         except FileNotFoundError:

@@ -50,6 +50,8 @@ def plan_revert(workspace: Workspace, names: Sequence[str]) -> Plan:
     for name in names:
         if name not in known and workspace.registry.find(name) is None:
             workspace.registry.get(name)  # raises, with the nearest names
+    if names:
+        workspace.refuse_foreign()
     if names and not known.keys() & set(names):
         return _nothing(workspace, "revert", tuple(names))
     left = {k: v for k, v in known.items() if names and k not in names}
@@ -84,7 +86,7 @@ def _plan(
         recorded,
         originals,
         composition,
-        must_parse=action != "revert",
+        applying=action != "revert",
     )
     version = workspace.target.version
     if not new_epoch and action == "revert":

@@ -11,9 +11,9 @@ from patchkit.compose import Composition
 from patchkit.errors import Conflict, Refused
 from patchkit.journal.merge import MergeConflict, merge
 from patchkit.journal.state import Contents, FileRecord, State, digest
-from patchkit.model import Applied, FileState, Outcome
-from patchkit.source import marked_lines, strip_marks
-from patchkit.workspace.standing import Standing
+from patchkit.model import TAP_FOLDER, Applied, FileState, Outcome
+from patchkit.source import mark_names, marked_lines, strip_marks
+from patchkit.workspace.standing import TAP_NAME, Standing
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,7 @@ class Plan:
             version=self.version,
             epoch=self.epoch,
             tap=self.tap,
+            absent=tuple(one.path for one in self.files if one.before is None),
         )
 
     def contents(self) -> Contents:
@@ -115,7 +116,7 @@ def plan_files(
     originals: Mapping[str, bytes | None],
     composition: Composition,
     *,
-    must_parse: bool,
+    applying: bool,
 ) -> tuple[FileChange, ...]:
     """Merge the composed tree with the user's edits.
 
@@ -128,13 +129,15 @@ def plan_files(
         original = originals.get(path)
         composed = composition.files.get(path, original)
         try:
-            after = _after(path, standing, previous, recorded, original, composed)
+            after = _after(
+                path, standing, previous, recorded, original, composed, applying
+            )
         except MergeConflict as problem:
             conflicts += [f"{path}: {line}" for line in problem.text.split("\n")]
             continue
         merged = after != composed
-        if must_parse and merged and after is not None:
-            _check_parses(path, after)
+        if merged and after is not None:
+            _check_merged(path, standing.data, after, applying, composition)
         owners = composition.owners.get(path, ())
         changes.append(
             FileChange(
@@ -166,43 +169,76 @@ def _after(
     recorded: Contents,
     original: bytes | None,
     composed: bytes | None,
+    applying: bool,
 ) -> bytes | None:
     now = standing.data
     record = previous.files.get(path)
-    if record is None or not record.recipes or standing.fresh:
+    if record is None or not record.recipes:
         return composed
     base = recorded.patched.get(path)
-    if now in (base, original, composed):
+    if now is None or base is None or now in (base, original, composed):
         return composed
-    if now is None or base is None:
-        # a tap file that the user removed or that was never written
+    placed, left = Counter(marked_lines(base)), Counter(marked_lines(now))
+    inserted = original is not None and strip_marks(base) == recorded.original.get(path)
+    if standing.fresh and left - placed:
+        # a new original is taken without our lines, so an edit of one would be lost
+        lines = b"".join(left - placed).decode("utf-8", "replace")
+        raise MergeConflict(f"lines of patchkit's, edited:\n{lines.rstrip()}")
+    if standing.fresh:
         return composed
     theirs = b"" if composed is None else composed
+    gone = placed - left and not left - placed
+    if applying and inserted and original is not None and gone:
+        # lines of ours are gone: they are put back, and the user's edits kept
+        return merge(original, strip_marks(now), theirs)
     try:
         after = merge(base, now, theirs)
     except MergeConflict:
-        placed, left = Counter(marked_lines(base)), Counter(marked_lines(now))
         # a line of ours that they took out is no loss if all of ours go
         if left - placed or (left != placed and composed != original):
             raise
         # none of our lines is edited, so the user's edits are the rest: an edit that
         # touches one of our lines is no conflict for a recipe that only inserts
-        if strip_marks(base) != original or original is None:
+        if not inserted or original is None:
             raise
         after = merge(original, strip_marks(now), theirs)
     return None if composed is None and not after else after
 
 
-def _check_parses(path: str, data: bytes) -> None:
+def _check_merged(
+    path: str,
+    now: bytes | None,
+    after: bytes,
+    applying: bool,
+    composition: Composition,
+) -> None:
+    """Raise Refused if the user's edits would leave something that can't run."""
+    problem = _syntax_problem(after)
+    if problem and (applying or not _syntax_problem(now or b"")):
+        raise Refused(
+            f"{path}: with your edits the file is not valid Python ({problem})",
+            hint="mend it, then try again",
+        )
+    tap = path.startswith(TAP_FOLDER + "/")
+    calls_tap = TAP_NAME in after and not any(
+        one.startswith(TAP_FOLDER + "/") for one in composition.files
+    )
+    marked = set(mark_names(after)) - set(composition.owners.get(path, ()))
+    if not tap and (calls_tap or marked):
+        raise Refused(
+            f"{path}: lines of patchkit's would be left behind, edited or copied by"
+            " you, that call what is taken away",
+            hint="patchkit diff --drift shows them; take them out, then try again",
+        )
+
+
+def _syntax_problem(data: bytes) -> str:
     try:
         ast.parse(data)
     except (SyntaxError, ValueError) as problem:
         line = getattr(problem, "lineno", None)
-        raise Refused(
-            f"{path}: with your edits the file is not valid Python"
-            + (f" (line {line})" if line else ""),
-            hint="mend it, then apply again",
-        ) from None
+        return f"line {line}" if line else str(problem)
+    return ""
 
 
 def take_originals(

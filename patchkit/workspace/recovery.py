@@ -35,20 +35,24 @@ def recover(package: Path, store: Store, recorded: State, pending: State) -> str
                 f" show {pending.commit[:12]}:written/PATH` shows what it would be",
                 details=tuple(forwards.text.split("\n")),
             ) from None
-        _write(package, changes)
+        _write(package, changes, now)
         store.drop_pending()
         return "undone"
     if changes and now == before:
         store.drop_pending()
         return "undone"
-    _write(package, changes)
+    _write(package, changes, now)
     store.settle(pending.commit)
     return "finished"
 
 
-def _write(package: Path, changes: dict[str, bytes | None]) -> None:
+def _write(
+    package: Path,
+    changes: dict[str, bytes | None],
+    now: dict[str, bytes | None],
+) -> None:
     try:
-        files.write_all(package, changes)
+        files.write_all(package, changes, now)
     except OSError as problem:
         raise Refused(
             f"repairing what a kill left stopped half-way: {problem}",
@@ -68,9 +72,16 @@ def _toward(
         if data == start[path]:
             changes[path] = goal[path]
             continue
-        merged = merge(start[path] or b"", data or b"", goal[path] or b"")
-        if merged != data:
-            changes[path] = merged
+        first, last = start[path], goal[path]
+        if data is None:
+            changes[path] = last
+        elif first is not None and last is not None:
+            merged = merge(first, data, last)
+            if merged != data:
+                changes[path] = merged
+        elif last is None:
+            raise MergeConflict(f"{path}: edited since, and to be removed")
+        # else: made by the killed command and edited since, so it stays
     return changes
 
 
@@ -85,7 +96,9 @@ def _before(store: Store, recorded: State, pending: State) -> dict[str, bytes | 
     originals = store.contents(pending).original
     found: dict[str, bytes | None] = {}
     for path in pending.files:
-        if path in drifted:
+        if path in pending.absent:
+            found[path] = None
+        elif path in drifted:
             found[path] = drifted[path]
         elif path in recorded.files:
             found[path] = last.written.get(path)

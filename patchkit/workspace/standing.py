@@ -14,6 +14,7 @@ from patchkit.model import TAP_FOLDER, FileState, Target
 from patchkit.source import mark_names, strip_marks
 
 TAP_HEADER = b"# patchkit: tap"
+TAP_NAME = TAP_FOLDER.rpartition("/")[2].encode()
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ def stand(
         return Standing(FileState.DRIFTED, data)
     if prover.pristine(path, plain):
         return Standing(FileState.REPLACED, data, plain, fresh=True)
-    if plain == data and record.original is not None:
+    if plain == data and record.original is not None and TAP_NAME not in data:
         # nothing of ours is left in it: the user's file, whatever it was before
         state = FileState.REPLACED if other_version else FileState.OVERWRITTEN
         return Standing(state, data, data, fresh=True)

@@ -52,7 +52,8 @@ def _write(workspace: Workspace, plan: Plan) -> list[str]:
         _trailers(plan),
     )
     try:
-        notes = files.write_all(workspace.target.package, plan.writes)
+        before = {one.path: one.before for one in plan.files}
+        notes = files.write_all(workspace.target.package, plan.writes, before)
     except Refused:
         # if even that fails, recovery sees that nothing was written, and drops it
         with suppress(Refused):
@@ -75,12 +76,20 @@ def _check_commit(workspace: Workspace, plan: Plan) -> None:
             hint="leave --commit away; patchkit log shows patchkit's own journal",
         )
     git_checkout.refuse_commit_in_progress(workspace.checkout)
+    stand = _stand(workspace, plan)
+    prefix = workspace.target.prefix
+    staged = git_checkout.staged(workspace.checkout, [f"{prefix}/{p}" for p in stand])
     edited = []
-    for path, (now, original, merged) in _stand(workspace, plan).items():
+    for path, (now, original, merged) in stand.items():
+        # a git that was killed after it moved HEAD leaves the original in the index,
+        # or nothing but the intent to add a new file
+        ours = (now, original, b"" if original is None else now)
+        if staged.get(f"{prefix}/{path}", now) not in ours:
+            edited.append(path)
+            continue
         if now is None:
             continue
-        inside = f"{workspace.target.prefix}/{path}"
-        head = git_checkout.head_blob(workspace.checkout, inside)
+        head = git_checkout.head_blob(workspace.checkout, f"{prefix}/{path}")
         if head == now or (head is None and original is None):
             continue
         if merged or head != original:

@@ -10,7 +10,11 @@ from patchkit.journal.store import Store
 from patchkit.workspace import files, recovery, tree, writer
 
 
-def _write_in_place(package: Path, changes: Mapping[str, bytes | None]) -> list[str]:
+def _write_in_place(
+    package: Path,
+    changes: Mapping[str, bytes | None],
+    expected: Mapping[str, bytes | None],
+) -> list[str]:
     for path, data in changes.items():
         real = files.real_path(package, path)
         if data is None:
@@ -25,7 +29,11 @@ def _write_in_place(package: Path, changes: Mapping[str, bytes | None]) -> list[
 
 
 def _journal_last(workspace: Any, plan: Any) -> list[str]:
-    notes = files.write_all(workspace.target.package, plan.writes)
+    notes = files.write_all(
+        workspace.target.package,
+        plan.writes,
+        {one.path: one.before for one in plan.files},
+    )
     arguments = (plan.state(), plan.contents(), workspace.recorded.commit)
     workspace.store.settle(workspace.store.record(*arguments, "late", ""))
     workspace._read()

@@ -123,6 +123,7 @@ def test_a_known_defect_is_known_of_some_releases(
         ("draft", {"fc_received_equal": False}, "fc received other values"),
         ("draft", {"entering_equal": False}, "is not what fc returns"),
         ("draft-decode", {"entering_equal": False}, "the state it was given"),
+        ("draft", {"handed_on_equal": False}, "is not its last stream"),
     ],
 )
 def test_a_wrong_draft_fails(call: str, facts: dict[str, object], said: str) -> None:

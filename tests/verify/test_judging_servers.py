@@ -130,12 +130,16 @@ SEEN = {
     "site": "target.states", "call": "extend", "shape": [8, 64], "dtype": "float32",
     "norm": 2.0, "mean": 0.5, "absmax": 1.0, "nonfinite": 0, "layer": 2,
 }  # fmt: skip
-LINE = {key: value for key, value in SEEN.items() if key != "call"} | {"site": "aux"}
+LINE = {
+    **{"rank": 0, "step": 1, "model": "deepseek_v2"},
+    **{key: value for key, value in SEEN.items() if key != "call"},
+    "site": "aux",
+}
 PROMISES = (Promise("aux", ("target.states",)),)
 
 
 def gated(*lines: dict[str, object], call: str = "extend") -> Check:
-    run = kit.changed(kit.good_run("gated"), call, taps=list(lines))
+    run = kit.changed(kit.good_run("gated"), call, **kit.tapped(*lines))
     run = replace(run, facts={**run.facts, "observations": [SEEN]})
     return verdict("gate-on", GOOD, STOCK, run, promises=PROMISES)
 
@@ -155,6 +159,7 @@ def test_a_site_that_says_what_is_true() -> None:
         ({**LINE, "shape": [8, 65]}, "shape [8, 65]"),
         ({**LINE, "nonfinite": 1}, "nonfinite 1"),
         ({**LINE, "site": "other"}, "other speaks unannounced"),
+        ({**LINE, "rank": 1}, "says it is rank 1"),
     ],
 )
 def test_a_site_that_says_what_is_not(line: dict[str, object], said: str) -> None:
@@ -169,10 +174,50 @@ def test_a_silent_site_a_double_one_and_one_out_of_turn() -> None:
     assert gated(LINE, call="decode").verdict is Verdict.FAIL
 
 
+@pytest.mark.parametrize(
+    ("word", "other", "said"),
+    [
+        ("shape=8x64", "shape=64x8", "differs from the JSON line: shape=64x8"),
+        ("norm=2.0", "norm=2.1", "differs from the JSON line: norm=2.1"),
+        ("mean=0.5", "mean=?", "differs from the JSON line: mean=?"),
+        ("[aux]", "[ausx]", "differs from the JSON line: ausx"),
+        ("EAGLE3_DEBUG", "", "0 lines in the log, 1 in the JSON file"),
+    ],
+)
+def test_the_log_says_what_the_json_lines_say(word: str, other: str, said: str) -> None:
+    told = kit.tapped(LINE)
+    printed = [told["printed"][0].replace(word, other)]
+    run = kit.changed(kit.good_run("gated"), "extend", **{**told, "printed": printed})
+    run = replace(run, facts={**run.facts, "observations": [SEEN]})
+    check = verdict("gate-on", GOOD, STOCK, run, promises=PROMISES)
+    assert check.verdict is Verdict.FAIL and said in check.reason
+
+
+def test_steps_go_on_from_call_to_call() -> None:
+    run, seen = kit.good_run("gated"), []
+    for name in ("extend", "decode"):
+        run = kit.changed(run, name, **kit.tapped(LINE))
+        seen.append({**SEEN, "call": name})
+    run = replace(run, facts={**run.facts, "observations": seen})
+    check = verdict("gate-on", GOOD, STOCK, run, promises=PROMISES)
+    assert check.verdict is Verdict.FAIL and "say step 1 after step 1" in check.reason
+
+
+def test_what_is_printed_when_imported() -> None:
+    def imported(run: Result, *lines: str) -> Result:
+        return replace(run, facts={**run.facts, "imported": list(lines)})
+
+    ours = imported(GOOD, "/tmp/ours/a.py:7: SyntaxWarning")
+    theirs = imported(STOCK, "/tmp/theirs/a.py:6: SyntaxWarning")
+    assert verdict("gate-off", ours, theirs).verdict is Verdict.PASS
+    check = verdict("gate-off", imported(GOOD, "hello"), theirs)
+    assert check.reason == "prints when imported: 'hello'"
+
+
 def test_a_promise_of_some_layers_holds_for_these() -> None:
     run = kit.good_run("gated")
     other = {**SEEN, "layer": 5}
-    run = kit.changed(run, "extend", taps=[LINE])
+    run = kit.changed(run, "extend", **kit.tapped(LINE))
     run = replace(run, facts={**run.facts, "observations": [SEEN, other]})
     promises = (Promise("aux", ("target.states",), frozenset({2})),)
     check = verdict("gate-on", GOOD, STOCK, run, promises=promises)

@@ -36,6 +36,23 @@ def capturing(name: str, layers: list[int | None], rows: int = 8) -> dict[str, A
     return call(name, captured=layers, near=near, rows=[rows, rows], width=width)
 
 
+def drafting(name: str, **more: Any) -> dict[str, Any]:
+    return call(name, entering_equal=True, handed_on_equal=True, **more)
+
+
+def tapped(*rows: dict[str, Any]) -> dict[str, Any]:
+    """What a call holds whose taps say ``rows``: JSON lines, and the log's."""
+    printed = []
+    for row in rows:
+        words = {key: row[key] for key in row if key not in ("site", "model")}
+        words["shape"] = "x".join(map(str, row["shape"]))
+        text = " ".join(
+            f"{key}={'?' if one is None else one}" for key, one in words.items()
+        )
+        printed.append(f"[2026-01-01 10:00:00] EAGLE3_DEBUG[{row['site']}] {text}")
+    return {"taps": list(rows), "printed": printed}
+
+
 def good_run(job: str = "patched", *, captures: bool = True) -> Result:
     """What a worker of a release before 0.5.13 reports, everything right."""
     calls = [
@@ -43,9 +60,9 @@ def good_run(job: str = "patched", *, captures: bool = True) -> Result:
         capturing("decode-default", [2, 4, 5], 2),
         capturing("extend-shifted", [3, 5, 7]),
         capturing("extend", [2, 5, 7]),
-        call("draft", fc_calls=1, fc_received_equal=True, entering_equal=True),
+        drafting("draft", fc_calls=1, fc_received_equal=True),
         capturing("decode", [2, 5, 7], 2),
-        call("draft-decode", fc_calls=0, entering_equal=True),
+        drafting("draft-decode", fc_calls=0),
         capturing("decode-last", [2, 5, 7], 2),
         capturing("prefill", [2, 5, 7], 10),
         capturing("extend-last", [2, 5, 7], 2),

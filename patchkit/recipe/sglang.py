@@ -1,0 +1,53 @@
+"""Shapes of SGLang's own code that recipes share."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from patchkit.recipe.shapes import argument, code, only, statements, target_names
+
+
+def states_handed(call: cst.Call) -> tuple[str, str]:
+    """The names of the hidden states and of the aux states in a call of the logits
+    processor; "" where there is none. The aux states come fifth, or by keyword."""
+    found = (
+        argument(call, 1, "hidden_states"),
+        argument(call, 4, "aux_hidden_states"),
+    )
+    hidden, aux = (
+        one.value if isinstance(one, cst.Name) and one.value != "None" else ""
+        for one in found
+    )
+    return hidden, aux
+
+
+def is_aux_states(name: str) -> bool:
+    """aux_hidden_states, aux_pruned_states; not, say, aux_losses."""
+    return "aux" in name and ("states" in name or "hidden" in name)
+
+
+def layer_name(loop: cst.For) -> str | None:
+    """The name bound by ``layer = self.layers[i]`` inside ``for i in ...``."""
+    index = code(loop.target)
+    for statement in statements(loop):
+        node = only(statement)
+        if isinstance(node, cst.Assign) and code(node.value) == f"self.layers[{index}]":
+            names = target_names(node)
+            if len(names) == 1:
+                return names[0]
+    return None
+
+
+def joins_last_axis(call: cst.Call) -> bool:
+    """``torch.cat(x, dim=-1)``, or from 0.5.17 ``pack_aux_hidden_states(x)``."""
+    function = code(call.func)
+    if function.rpartition(".")[2] == "pack_aux_hidden_states":
+        return len(call.args) == 1
+    if function not in ("torch.cat", "torch.concat", "torch.concatenate"):
+        return False
+    axes = [
+        one
+        for one in call.args[1:]
+        if one.keyword is None or one.keyword.value in ("dim", "axis")
+    ]
+    return len(axes) == 1 and code(axes[0].value) == "-1"
