@@ -5,7 +5,7 @@ JOBS ?= 2
 BIN := $(VENV)/bin
 export PATCHKIT_CACHE ?= $(CURDIR)/.cache
 
-.PHONY: demo test lint matrix crash verify-matrix bench clean
+.PHONY: demo test lint matrix crash verify-matrix mutants bench clean
 
 # The extras pin torch 2.13.0; install a CPU build into $(VENV) first to save gigabytes.
 $(VENV)/installed: setup.cfg
@@ -36,6 +36,10 @@ crash: $(VENV)/installed
 # every check of patchkit verify on every release from 0.4.9, patched
 verify-matrix: $(VENV)/installed
 	$(BIN)/python tests/verify_matrix.py
+
+# whether patchkit verify catches what is wrong: broken files of four releases
+mutants: $(VENV)/installed
+	$(BIN)/python tests/mutants/table.py
 
 bench: $(VENV)/installed
 	$(BIN)/python bench/commands.py

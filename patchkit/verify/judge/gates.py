@@ -9,7 +9,7 @@ from typing import Any
 
 from patchkit.verify.evidence import Evidence, Promise, unusable
 from patchkit.verify.jobs import Result
-from patchkit.verify.judge import model
+from patchkit.verify.judge import model, said
 from patchkit.verify.verdict import Check, Tally, not_applicable
 
 #: Calls that keep the last rows only: how many rows the logits processor joins in
@@ -68,6 +68,11 @@ def equal_outputs(tally: Tally, ours: Result, theirs: Result) -> None:
 def silent(tally: Tally, ours: Result, theirs: Result) -> None:
     """Says nothing, and reads no values, that the baseline does not."""
     stock = theirs.calls()
+    known = {*map(_bare, theirs.facts.get("imported", ()))}
+    early = [
+        line for line in ours.facts.get("imported", ()) if _bare(line) not in known
+    ]
+    tally.expect(not early, f"prints when imported: {early[0]!r}" if early else "")
     for name, call in ours.calls().items():
         other = stock.get(name, {})
         new = [
@@ -84,6 +89,11 @@ def silent(tally: Tally, ours: Result, theirs: Result) -> None:
 def _plain(lines: Sequence[str]) -> list[str]:
     """Without time stamps and the numbers of lines."""
     return [re.sub(r"\d+", "0", _STAMP.sub("", line)) for line in lines]
+
+
+def _bare(line: str) -> str:
+    """Without paths too: a warning names the file, and ours lies elsewhere."""
+    return re.sub(r"/\S+", "/", _plain([line])[0])
 
 
 def _more_reads(ours: Mapping[str, int], theirs: Mapping[str, int]) -> str:
@@ -152,6 +162,7 @@ def speaks(tally: Tally, result: Result, promises: Sequence[Promise]) -> int:
                     wrong = _differences(line, one)
                     where = f"{name}: {promise.site}"
                     tally.expect(not wrong, f"{where}: {wrong}")
+    said.fit_together(tally, result)
     for promise in promises:
         spoke = any(
             line["site"] == promise.site

@@ -173,6 +173,10 @@ def drafts(tally: Tally, evidence: Evidence, result: Result) -> None:
             f"{name}: what enters the draft's layer is not "
             + ("what fc returns" if times else "the state it was given"),
         )
+        tally.expect(
+            call["handed_on_equal"],
+            f"{name}: what it hands to its next step is not its last stream",
+        )
         logits = result.tensors.get(f"{name}.logits")
         tally.expect(
             logits is not None and logits.finite(), f"{name}: logits are not finite"

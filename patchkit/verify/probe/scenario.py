@@ -199,13 +199,17 @@ class Scenario:
             weight = rig.draft.model.fc.weight
             expected = torch.nn.functional.linear(given, weight)
         entry["entering_equal"] = entering is None or _equal(entering, expected)
+        stream = oracle.draft_stream
+        entry["handed_on_equal"] = stream is None or _equal(
+            output.hidden_states, stream
+        )
         self.recorder.keep(f"{name}.logits", output.next_token_logits)
         self.recorder.keep(f"{name}.states", output.hidden_states)
         oracle.note("draft.received", given, in_features=rig.draft.model.fc.in_features)
         applied = "applied" if given.shape[-1] != rig.hidden else "skipped"
         oracle.note("draft.entering", expected, fc=applied)
-        if oracle.draft_stream is not None:
-            oracle.note("draft.stream", oracle.draft_stream, parts=1)
+        if stream is not None:
+            oracle.note("draft.stream", stream, parts=1)
 
     # -- the order of a server's start ----------------------------------------------
 

@@ -90,6 +90,7 @@ def _report(
     try:
         with recorder.step(IMPORT):
             _import(job, finder, facts)
+        facts["imported"] = recorder.printed.take()
         torch.manual_seed(0)
         reads.install()
         dtype: torch.dtype = getattr(torch, job.dtype)
