@@ -15,13 +15,16 @@ import click
 from patchkit import __version__
 from patchkit.cli import changing, looking, verifying
 from patchkit.cli.terminal import print_error
-from patchkit.errors import PatchkitError, UsageError
+from patchkit.errors import CannotRun, PatchkitError, UsageError
 
 BUG = 70
 
 
 def main() -> None:
     """Entry point of the ``patchkit`` command."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started us
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
     sys.exit(run(sys.argv[1:]))
 
 
@@ -49,6 +52,14 @@ def run(arguments: list[str]) -> int:
         # say nothing, not even when the interpreter flushes at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as problem:
+        # a full disk behind stdout, a file that vanished: not of our making
+        refusal = CannotRun(
+            f"the operating system said no: {problem}", hint="try again"
+        )
+        print_error(refusal, False)  # stdout may be what failed
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return refusal.exit_code
     except Exception:
         import traceback
 

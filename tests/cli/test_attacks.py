@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 
 import pytest
 from clikit import DEEPSEEK, LLAMA, TAP, as_root, edit, refused, unchanged
@@ -207,7 +208,6 @@ def test_named_revert_of_a_foreign_tree(cli, patched):
 
 
 def test_python_by_a_relative_path(site, tmp_path):
-    import sys
 
     link = tmp_path / "bin" / "python"
     link.parent.mkdir()
@@ -224,3 +224,11 @@ def test_a_fork_that_calls_the_logits_processor_otherwise(cli, site):
     with unchanged(site):
         said = cli("apply", "debug-logging", "-O", "layers=all", "--target", site)
     refused(said, 3, DEEPSEEK, "no call of self.logits_processor")
+
+
+@pytest.mark.parametrize("redirect", [">&-", ">/dev/full", "--json >/dev/full"])
+def test_an_answer_that_cannot_be_written(redirect):
+    command = f"{sys.executable} -m patchkit list {redirect}"
+    done = subprocess.run(command, shell=True, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == (0 if redirect == ">&-" else 4)
+    assert "Traceback" not in done.stderr
