@@ -114,15 +114,6 @@ class Applied:
 
 
 @dataclass(frozen=True)
-class Recorded:
-    """One file as the journal last recorded it; ``None`` means: no such file."""
-
-    original: bytes | None
-    patched: bytes | None
-    written: bytes | None
-
-
-@dataclass(frozen=True)
 class Target:
     """The SGLang tree being edited.
 
@@ -136,7 +127,6 @@ class Target:
     layout: str
     version: str
     journal: Path
-    git_top: Path | None = None
 
     @property
     def prefix(self) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from patchkit.errors import UsageError
 from patchkit.model import FileState, Target
-from patchkit.report import Json, change_json, outcome_json, target_json, target_line
+from patchkit.report import Json, change_json, outcome_json, target_json
 from patchkit.source import strip_marks
 from patchkit.textdiff import unified
 from patchkit.workspace.planning import Plan
@@ -171,6 +171,3 @@ def drift_diff(workspace: Workspace) -> bytes:
     for path, one in sorted(workspace.standings(workspace.owned_paths()).items()):
         found += unified(patched.get(path), one.data, _in_tree(workspace.target, path))
     return found
-
-
-__all__ = ["applied_diff", "describe", "drift_diff", "plan_diff", "target_line"]

@@ -49,10 +49,6 @@ def target_json(target: Target) -> Json:
     }
 
 
-def target_line(target: Target) -> str:
-    return f"SGLang {target.version} at {target.package} ({target.layout})"
-
-
 # -- errors -----------------------------------------------------------------------
 
 

@@ -39,9 +39,8 @@ def open_target(package: Path) -> tuple[Target, git_checkout.Checkout | None]:
         journal = checkout.git_dir / "patchkit"
         if not journal.exists() and Store(beside).exists():
             journal = beside  # patched first, made a checkout later
-    top = checkout.top if checkout else None
     version = read_version(package)
-    return Target(package, root, layout, version, journal, top), checkout
+    return Target(package, root, layout, version, journal), checkout
 
 
 class Workspace:
