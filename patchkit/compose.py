@@ -82,7 +82,7 @@ def compose(
         for path in member.info.files:
             source = files.get(path, originals.get(path))
             if source is None:
-                outcomes.append(_missing(member.info.name, path))
+                outcomes.append(_missing(member.info, path))
                 continue
             outcome = member.apply(source, path)
             outcomes.append(outcome)
@@ -98,6 +98,8 @@ def compose(
     return Composition(files, owners, tuple(outcomes))
 
 
-def _missing(recipe: str, path: str) -> Outcome:
-    site = Site("file", Status.REFUSED, 0, "the file is missing from this tree")
-    return Outcome(recipe, path, Status.REFUSED, b"", (site,))
+def _missing(recipe: RecipeInfo, path: str) -> Outcome:
+    why = dict(recipe.absent).get(path)
+    status = Status.REFUSED if why is None else Status.NOT_NEEDED
+    site = Site("file", status, 0, why or "the file is missing from this tree")
+    return Outcome(recipe.name, path, status, b"", (site,))

@@ -9,37 +9,27 @@ from __future__ import annotations
 
 import ast
 import difflib
-from collections.abc import Mapping
-from dataclasses import dataclass
-from itertools import groupby
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import libcst as cst
 from libcst.codemod import CodemodContext
 
 from patchkit.model import Outcome, Site, Status
 from patchkit.recipe import (
-    Ambiguous,
-    AnchorMissing,
     BadOption,
+    Constants,
     Edit,
     Import,
+    Members,
     Method,
     Recipe,
     Unmatched,
 )
+from patchkit.slices import Span, by_scope, indentation, locate
 from patchkit.source import BadSource, Text, decode, physical_lines, strip_marks
 
 _HEADER = "class _:"
-
-
-@dataclass(frozen=True)
-class _Span:
-    """Lines ``start`` (0-based) to ``stop`` (exclusive); for an import line also
-    which statement of that slice it becomes."""
-
-    start: int
-    stop: int
-    index: int = 0
 
 
 def check_options(recipe: type[Recipe], options: Mapping[str, str]) -> str:
@@ -56,14 +46,17 @@ def apply(
     source: bytes,
     path: str,
     options: Mapping[str, str] | None = None,
+    surroundings: Mapping[str, bytes] | None = None,
 ) -> Outcome:
     """What ``recipe`` makes of the file ``path`` (relative to the sglang package).
 
-    Never raises for bad input: an unreadable file, an anchor that is gone, a recipe
-    that raises or returns broken code are all REFUSED or ANCHOR_MISSING outcomes
-    whose ``source`` is the one given.
+    ``surroundings``: the files that the recipe ``looks_at``, by path. Never raises for
+    bad input: an unreadable file, an anchor that is gone, a recipe that raises or
+    returns broken code are all REFUSED or ANCHOR_MISSING outcomes whose ``source`` is
+    the one given.
     """
     name = recipe.recipe_name()
+    run = partial(_run, recipe, dict(options or {}), dict(surroundings or {}), path)
 
     def refused(site: str, detail: str, nearest: str = "") -> Outcome:
         found = Site(site, Status.REFUSED, 0, detail, nearest)
@@ -80,7 +73,7 @@ def apply(
         shown = (problem.text or "").strip()
         return refused("file", f"{where}not valid Python: {problem.msg}", shown)
     try:
-        after, sites = _run(recipe, dict(options or {}), text, tree, path)
+        after, sites = run(text, tree)
     except (BadOption, BadSource) as problem:
         return refused(
             "options" if isinstance(problem, BadOption) else "file", str(problem)
@@ -95,7 +88,7 @@ def apply(
             else Status.ANCHOR_MISSING
         )
         return Outcome(name, path, status, source, sites)
-    broken = _check(recipe, dict(options or {}), text, tree, before, after, path)
+    broken = _check(recipe, run, text, tree, before, after)
     if broken:
         return refused("recipe", broken)
     if all(site.status is Status.NOT_NEEDED for site in sites) and after == before:
@@ -109,12 +102,11 @@ def apply(
 
 def _check(
     recipe: type[Recipe],
-    options: Mapping[str, str],
+    run: Callable[[Text, ast.Module], tuple[bytes, Sequence[Site]]],
     text: Text,
     tree: ast.Module,
     before: bytes,
     after: bytes,
-    path: str,
 ) -> str:
     """Why the result must not be written, or nothing. ``tree``: that of ``before``."""
     if after == before:
@@ -123,7 +115,7 @@ def _check(
     if recipe.inserts_only and strip_marks(after, name) != before:
         return "the recipe changed lines that it did not mark"
     try:
-        compile(decode(after).text, path, "exec", dont_inherit=True)
+        compile(decode(after).text, name, "exec", dont_inherit=True)
         if not recipe.inserts_only:
             text = decode(after)
             tree = ast.parse(text.text)
@@ -132,7 +124,7 @@ def _check(
     try:
         # an inserting recipe's own marks are stripped before it runs, so that its
         # second run starts from ``before`` too
-        again, _ = _run(recipe, options, text, tree, path)
+        again, _ = run(text, tree)
     except (Exception, SystemExit) as problem:
         return f"the recipe fails on its own result: {problem}"
     if again != after:
@@ -143,24 +135,33 @@ def _check(
 def _run(
     recipe: type[Recipe],
     options: Mapping[str, str],
+    surroundings: Mapping[str, bytes],
+    path: str,
     text: Text,
     tree: ast.Module,
-    path: str,
 ) -> tuple[bytes, tuple[Site, ...]]:
     instance = recipe(CodemodContext(filename=path), **options)
+    instance.surroundings = surroundings
     edits = instance.edits_for(path)
     if not edits:
         return _whole_file(instance, text)
     # bytes of the body in its own encoding; physical lines are ast's lines
     lines = physical_lines(text.text.encode("utf-8"))
-    changes: list[tuple[_Span, bytes]] = []
+    changes: list[tuple[Span, bytes]] = []
     sites: list[Site] = []
-    for _, group in groupby(edits, key=_scope):
-        members = list(group)
+    for members in by_scope(edits):
         try:
-            span = _locate(tree, members[0], lines)
+            span = locate(tree, members[0], lines)
         except Unmatched as problem:
             sites += [_site(one.site, problem, lines, None) for one in members]
+            continue
+        first = members[0]
+        if isinstance(first, (Import, Constants)):
+            instance.indent = indentation(tree, lines)
+            code = instance.marked(instance.top_level_lines(first))
+            new = _new_lines(code, text, lines, span.start)
+            sites.append(Site(first.site, Status.CHANGED, span.start + 1))
+            changes.append((span, new))
             continue
         piece = b"".join(lines[span.start : span.stop]).decode("utf-8")
         done, found = _edit_slice(instance, members, piece, span, lines, text.newline)
@@ -169,7 +170,8 @@ def _run(
             changes.append((span, done.encode("utf-8")))
     if any(site.status.failed for site in sites):
         return text.encode(text.text), tuple(sites)
-    for span, new in sorted(changes, key=lambda change: -change[0].start):
+    # from the last line to the first; of two at one place, the first stays first
+    for span, new in sorted(changes[::-1], key=lambda change: -change[0].start):
         lines[span.start : span.stop] = [new]
     return text.encode(b"".join(lines).decode("utf-8")), tuple(sites)
 
@@ -184,83 +186,24 @@ def _whole_file(instance: Recipe, text: Text) -> tuple[bytes, tuple[Site, ...]]:
     return text.encode(result.code), sites
 
 
-def _scope(edit: Edit) -> tuple[str, str]:
-    if isinstance(edit, Import):
-        return ("import", edit.line)
-    return (edit.class_name, edit.function)
-
-
-def _locate(tree: ast.Module, edit: Edit, lines: list[bytes]) -> _Span:
-    """Where the smallest safe slice for ``edit`` lies."""
-    if isinstance(edit, Import):
-        return _locate_import(tree, edit, lines)
-    methods = [
-        node
-        for owner in tree.body
-        if isinstance(owner, ast.ClassDef) and owner.name == edit.class_name
-        for node in owner.body
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
-    ]
-    wanted = edit.chosen([node.name for node in methods])
-    _refuse_shadowed(tree, edit.class_name, wanted)
-    node = next(node for node in methods if node.name == wanted)
-    start = min([node.lineno, *(one.lineno for one in node.decorator_list)])
-    assert node.end_lineno is not None  # ast.parse always sets it
-    if node.body[0].lineno == node.lineno:
-        raise Ambiguous(f"the body of {edit.what} is on the line of its def")
-    return _Span(start - 1, node.end_lineno)
-
-
-def _refuse_shadowed(tree: ast.Module, class_name: str, function: str) -> None:
-    """Raise Ambiguous if another definition, under an ``if`` or ``try``, may win."""
-    for node in tree.body:
-        if isinstance(node, (ast.If, ast.Try)):
-            for inner in ast.walk(node):
-                if isinstance(inner, ast.ClassDef) and inner.name == class_name:
-                    raise Ambiguous(
-                        f"class {class_name} is defined again, on line {inner.lineno},"
-                        " under a condition"
-                    )
-        if not (isinstance(node, ast.ClassDef) and node.name == class_name):
-            continue
-        for member in node.body:
-            if not isinstance(member, (ast.If, ast.Try)):
-                continue
-            for inner in ast.walk(member):
-                if isinstance(inner, ast.FunctionDef) and inner.name == function:
-                    raise Ambiguous(
-                        f"{class_name}.{function} is defined again, on line"
-                        f" {inner.lineno}, under a condition"
-                    )
-
-
-def _locate_import(tree: ast.Module, edit: Import, lines: list[bytes]) -> _Span:
-    """The import beside which the line goes; ``_Span.index`` says on which side."""
-    last: ast.stmt | None = None
-    for node in tree.body:
-        if not isinstance(node, (ast.Import, ast.ImportFrom)):
-            continue
-        last = node
-        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            above = lines[node.lineno - 2] if node.lineno > 1 else b""
-            if edit.goes_before(node.module, above.lstrip().startswith(b"#")):
-                return _Span(node.lineno - 1, node.end_lineno or node.lineno, 0)
-    if last is None:
-        raise AnchorMissing("no import at the top level of this file", like="import")
-    return _Span(last.lineno - 1, last.end_lineno or last.lineno, 1)
+def _new_lines(code: list[str], text: Text, lines: list[bytes], start: int) -> bytes:
+    """``code`` as bytes that go in front of line ``start``."""
+    new = text.newline.join(code)
+    ended = start == 0 or lines[start - 1].endswith(b"\n")
+    return (new + text.newline if ended else text.newline + new).encode("utf-8")
 
 
 def _edit_slice(
     instance: Recipe,
     edits: list[Edit],
     piece: str,
-    span: _Span,
+    span: Span,
     lines: list[bytes],
     newline: str,
 ) -> tuple[str, list[Site]]:
     """Parse one slice, run its edits, print it."""
     ended = piece.endswith("\n")
-    header = "" if isinstance(edits[0], Import) else _HEADER + newline
+    header = "" if isinstance(edits[0], Members) else _HEADER + newline
     wrapped = header + piece + ("" if ended else newline)
     module = cst.parse_module(wrapped)
     if module.code != wrapped:
@@ -272,10 +215,7 @@ def _edit_slice(
     for edit in edits:
         before = module
         try:
-            if isinstance(edit, Import):
-                module = instance.add_import(module, edit.line, span.index)
-            else:
-                module = _edit_method(instance, edit, module)
+            module = _edit_one(instance, edit, module)
         except Unmatched as problem:
             sites.append(_site(edit.site, problem, lines, span))
             continue
@@ -288,19 +228,28 @@ def _edit_slice(
     return printed, sites
 
 
-def _edit_method(instance: Recipe, edit: Method, module: cst.Module) -> cst.Module:
-    holder = cst.ensure_type(module.body[0], cst.ClassDef)
-    function = cst.ensure_type(holder.body.body[0], cst.FunctionDef)
-    changed = instance.run_edit(edit, function)
-    if changed is function:
-        return module
-    block = holder.body.with_changes(body=[changed])
-    return module.with_changes(body=[holder.with_changes(body=block)])
+def _edit_one(instance: Recipe, edit: Edit, module: cst.Module) -> cst.Module:
+    """Run one edit on the class or method that the slice holds."""
+    owner = cst.ensure_type(module.body[0], cst.ClassDef)
+    if isinstance(edit, Members):
+        changed = instance.run_edit(edit, owner)
+        return module if changed is owner else module.with_changes(body=[changed])
+    assert isinstance(edit, Method)
+    names = [
+        one.name.value for one in owner.body.body if isinstance(one, cst.FunctionDef)
+    ]
+    wanted = edit.chosen(names)
+    body = list(owner.body.body)
+    for index, node in enumerate(body):
+        if isinstance(node, cst.FunctionDef) and node.name.value == wanted:
+            body[index] = instance.run_edit(edit, node)
+            if body[index] is node:
+                return module
+    block = owner.body.with_changes(body=body)
+    return module.with_changes(body=[owner.with_changes(body=block)])
 
 
-def _site(
-    name: str, problem: Unmatched, lines: list[bytes], span: _Span | None
-) -> Site:
+def _site(name: str, problem: Unmatched, lines: list[bytes], span: Span | None) -> Site:
     """An anchor that could not be used, with the nearest code there is."""
     start, stop = (span.start, span.stop) if span else (0, len(lines))
     nearest, line = "", start + 1 if span else 0

@@ -99,6 +99,11 @@ class RecipeInfo:
     path: Path
     digest: str
     promises: tuple[tuple[str, str], ...] = ()
+    excludes: tuple[str, ...] = ()
+    absent: tuple[tuple[str, str], ...] = ()
+    looks_at: tuple[str, ...] = ()
+    fixes: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

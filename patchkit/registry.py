@@ -188,6 +188,11 @@ def read_recipe(path: Path, origin: str, module: str = "") -> RecipeInfo | None:
         inserts_only=bool(fields.get("inserts_only", True)),
         uses_tap=bool(fields.get("uses_tap", False)),
         promises=tuple(fields.get("promises", {}).items()),
+        excludes=tuple(fields.get("excludes", ())),
+        absent=tuple(fields.get("absent", {}).items()),
+        looks_at=tuple(fields.get("looks_at", ())),
+        fixes=tuple(fields.get("fixes", ())),
+        changes=tuple(fields.get("changes", ())),
         origin=origin,
         path=path,
         digest=hashlib.sha256(data).hexdigest(),
@@ -230,7 +235,8 @@ def _fits(name: str, value: Any) -> bool:
 _METADATA: Mapping[str, tuple[type, ...]] = {
     **dict.fromkeys(("summary", "releases", "next_step"), (str,)),
     **dict.fromkeys(("files", "environment", "after", "edits"), (tuple, list)),
-    **dict.fromkeys(("options", "sites", "promises"), (dict,)),
+    **dict.fromkeys(("excludes", "looks_at", "fixes", "changes"), (tuple, list)),
+    **dict.fromkeys(("options", "sites", "promises", "absent"), (dict,)),
     **dict.fromkeys(("version", "inserts_only", "uses_tap"), (int,)),
 }
 

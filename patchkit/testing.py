@@ -34,7 +34,8 @@ def read_cases(folder: Path, recipe: type[Recipe]) -> list[Case]:
     found = []
     for one in sorted(path for path in folder.iterdir() if path.is_dir()):
         stem = one.name.partition("-")[0]
-        paths = [p for p in recipe.edits if PurePosixPath(p).stem == stem]
+        files = recipe.files or recipe.edits
+        paths = [p for p in files if PurePosixPath(p).stem == stem]
         if len(paths) != 1:
             raise ValueError(f"{one}: its name must start with a file of the recipe")
         options = one / "options.txt"

@@ -9,14 +9,16 @@ from patchkit.recipe.anchors import (
     Ambiguous,
     AnchorMissing,
     BadOption,
+    Constants,
     Edit,
     Import,
+    Members,
     Method,
     NotNeeded,
     Unmatched,
 )
 from patchkit.recipe.base import Recipe
-from patchkit.recipe.insertion import Insertion, insert, insert_first
+from patchkit.recipe.insertion import Insertion, insert, insert_first, insert_members
 from patchkit.recipe.sglang import (
     is_aux_states,
     joins_last_axis,
@@ -41,9 +43,11 @@ __all__ = [
     "Ambiguous",
     "AnchorMissing",
     "BadOption",
+    "Constants",
     "Edit",
     "Import",
     "Insertion",
+    "Members",
     "Method",
     "NotNeeded",
     "Recipe",
@@ -56,6 +60,7 @@ __all__ = [
     "code",
     "insert",
     "insert_first",
+    "insert_members",
     "is_aux_states",
     "joins_last_axis",
     "layer_name",

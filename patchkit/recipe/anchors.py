@@ -45,13 +45,14 @@ class Method:
 
     ``function`` may name several, separated by spaces: the first that the class has
     (code moves between releases). ``edit(function) -> function`` may only change the
-    function's body.
+    function's body. ``absent``: why a class without such a method needs nothing.
     """
 
     site: str
     class_name: str
     function: str
     edit: str
+    absent: str = ""
 
     @property
     def what(self) -> str:
@@ -67,10 +68,48 @@ class Method:
                 raise Ambiguous(f"{self.class_name}.{wanted} is defined twice")
             if wanted in names:
                 return wanted
+        if names and self.absent:
+            raise NotNeeded(self.absent)
         like = f"def {self.function.split()[0]}(self"
         if not names:
             like = f"class {self.class_name}(nn.Module):"
         raise AnchorMissing(f"no {self.what} in this file", like=like)
+
+
+@dataclass(frozen=True)
+class Members:
+    """One site among the members of ``class_name``, edited by method ``edit``.
+
+    ``edit(owner) -> owner`` may add, change or remove members.
+    """
+
+    site: str
+    class_name: str
+    edit: str
+
+    @property
+    def what(self) -> str:
+        return f"class {self.class_name}"
+
+    def check(self, count: int) -> None:
+        """Raise AnchorMissing or Ambiguous unless there is one such class."""
+        if not count:
+            like = f"class {self.class_name}(nn.Module):"
+            raise AnchorMissing(f"no {self.what} in this file", like=like)
+        if count > 1:
+            raise Ambiguous(f"{self.what} is defined twice")
+
+
+@dataclass(frozen=True)
+class Constants:
+    """Lines at the top level, below the imports: what method ``edit`` returns.
+
+    ``edit() -> list of physical lines``; none of them may need a name that the
+    imports in front of the first class or function do not give.
+    """
+
+    site: str
+    edit: str
 
 
 @dataclass(frozen=True)
@@ -92,4 +131,4 @@ class Import:
         return same_package and module > ours and not glued
 
 
-Edit = Method | Import
+Edit = Method | Members | Import | Constants

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import libcst as cst
 from libcst.codemod import CodemodCommand, CodemodContext
@@ -12,13 +12,17 @@ from libcst.codemod import CodemodCommand, CodemodContext
 from patchkit.model import Site
 from patchkit.recipe.anchors import (
     AnchorMissing,
+    Constants,
     Edit,
     Import,
+    Members,
     Method,
     Unmatched,
 )
 from patchkit.recipe.shapes import Statement
 from patchkit.source import mark, strip_marks
+
+Scope = TypeVar("Scope", cst.FunctionDef, cst.ClassDef)
 
 #: A formatter must not re-break a marked line (black's default width).
 WIDTH = 88
@@ -43,12 +47,24 @@ class Recipe(CodemodCommand):
     environment: ClassVar[tuple[tuple[str, str], ...]] = ()
     #: recipes that go first where both are applied
     after: ClassVar[tuple[str, ...]] = ()
+    #: recipes that can't be applied together with it
+    excludes: ClassVar[tuple[str, ...]] = ()
+    #: file -> why a tree without it needs nothing; other files must be there
+    absent: ClassVar[Mapping[str, str]] = {}
+    #: patterns of files that it reads beside the one it edits: ``self.surroundings``
+    looks_at: ClassVar[tuple[str, ...]] = ()
     #: adds whole marked lines only: dropping them restores the file
     inserts_only: ClassVar[bool] = True
     uses_tap: ClassVar[bool] = False
     #: what ``patchkit verify`` holds the recipe to: site -> the oracle's quantities
     #: that it observes (docs/verify.md lists them). Gate off or on, no output changes.
     promises: ClassVar[Mapping[str, str]] = {}
+    #: checks of ``patchkit verify`` that must pass with it, no known defect listed
+    fixes: ClassVar[tuple[str, ...]] = ()
+    #: patterns of outputs that may differ from the baseline (docs/verify.md)
+    changes: ClassVar[tuple[str, ...]] = ()
+    #: a recipe that names no anchors: the files that it rewrites as a whole
+    files: ClassVar[tuple[str, ...]] = ()
     #: file (relative to the sglang package) -> its edits, in order
     edits: ClassVar[Mapping[str, Sequence[Edit]]] = {}
 
@@ -57,6 +73,8 @@ class Recipe(CodemodCommand):
         self.chosen = {name: default for name, (default, _) in self.options.items()}
         self.chosen.update({k: v for k, v in options.items() if v is not None})
         self.found: list[Site] = []
+        #: path -> bytes of the files that ``looks_at`` names
+        self.surroundings: Mapping[str, bytes] = {}
         #: one level of indentation in the file at hand
         self.indent = " " * 4
         self.check_options()
@@ -97,9 +115,13 @@ class Recipe(CodemodCommand):
                 tree = cst.parse_module(clean)
         for edit in edits:
             try:
-                if isinstance(edit, Import):
-                    index = import_position(tree, edit)
-                    tree = self.add_import(tree, edit.line, index)
+                if isinstance(edit, (Import, Constants)):
+                    tree = self._add_lines(tree, edit)
+                elif isinstance(edit, Members):
+                    owner = find_class(tree, edit)
+                    tree = cst.ensure_type(
+                        tree.deep_replace(owner, self.run_edit(edit, owner)), cst.Module
+                    )
                 else:
                     function = find_method(tree, edit)
                     changed = self.run_edit(edit, function)
@@ -113,30 +135,47 @@ class Recipe(CodemodCommand):
 
     # -- used by both runners -----------------------------------------------------
 
-    def run_edit(self, edit: Method, function: cst.FunctionDef) -> cst.FunctionDef:
-        method: Callable[[cst.FunctionDef], cst.FunctionDef] = getattr(self, edit.edit)
-        return method(function)
+    def run_edit(self, edit: Method | Members, node: Scope) -> Scope:
+        method: Callable[[Scope], Scope] = getattr(self, edit.edit)
+        return method(node)
 
-    def add_import(self, module: cst.Module, line: str, index: int) -> cst.Module:
-        """Insert ``line`` as statement ``index`` of the module's body."""
+    def top_level_lines(self, edit: Import | Constants) -> list[str]:
+        """What goes to the top level for ``edit``, without marks."""
+        if isinstance(edit, Import):
+            return [edit.line]
+        found: list[str] = getattr(self, edit.edit)()
+        return found
+
+    def marked(self, code: Iterable[str]) -> list[str]:
+        """``code`` (physical lines, indented by 4), with the mark on each."""
+        mine = mark(self.recipe_name())
+        found = []
+        for line in code:
+            bare = line.lstrip(" ")
+            deep = self.indent * ((len(line) - len(bare)) // 4)
+            found.append(f"{deep}{bare}  {mine}" if bare else f"{mine}")
+        return found
+
+    def _add_lines(self, module: cst.Module, edit: Import | Constants) -> cst.Module:
+        index, above = position(module, edit)
         body = list(module.body)
-        (new,) = self.lines([line])
-        following = body[index] if index < len(body) else None
-        if following is not None and _import_of(following) is not None:
+        first, *others = self.lines(self.top_level_lines(edit))
+        if not above and index < len(body):
             # the blank lines in front of the import block go in front of ours
-            new = new.with_changes(leading_lines=following.leading_lines)
+            following = body[index]
+            first = first.with_changes(leading_lines=_leading_lines(following))
             body[index] = following.with_changes(leading_lines=())
-        body.insert(index, new)
+        body[index:index] = [first, *others]
         return module.with_changes(body=body)
 
     def lines(self, code: Iterable[str]) -> list[Statement]:
         """Parse ``code`` (physical lines, indented by 4) with the mark on each."""
-        mine = mark(self.recipe_name())
-        text = ""
-        for line in code:
-            bare = line.lstrip(" ")
-            text += self.indent * ((len(line) - len(bare)) // 4) + f"{bare}  {mine}\n"
-        return list(cst.parse_module(text).body)
+        text = "".join(line + "\n" for line in self.marked(code))
+        module = cst.parse_module(text)
+        first, *others = module.body
+        # LibCST gives comments on top to the module
+        above = (*module.header, *first.leading_lines)
+        return [first.with_changes(leading_lines=above), *others]
 
     def gated(
         self, condition: Sequence[str], function: str, *arguments: str
@@ -186,22 +225,43 @@ def find_method(module: cst.Module, edit: Method) -> cst.FunctionDef:
     return next(node for node in methods.values() if node.name.value == wanted)
 
 
-def import_position(module: cst.Module, edit: Import) -> int:
-    """Which statement of the module ``edit.line`` should be; see ``Import.before``."""
+def find_class(module: cst.Module, edit: Members) -> cst.ClassDef:
+    """The class that ``edit`` names. Raises AnchorMissing or Ambiguous."""
+    found = [
+        node
+        for node in module.body
+        if isinstance(node, cst.ClassDef) and node.name.value == edit.class_name
+    ]
+    edit.check(len(found))
+    return found[0]
+
+
+def position(module: cst.Module, edit: Import | Constants) -> tuple[int, bool]:
+    """Which statement of the module the lines of ``edit`` should be; see
+    ``Import.goes_before``. And whether they belong to the one above."""
     last = None
     for index, statement in enumerate(module.body):
+        if isinstance(edit, Constants) and isinstance(
+            statement, (cst.FunctionDef, cst.ClassDef)
+        ):
+            break
         node = _import_of(statement)
         if node is None:
             continue
         last = index
-        if isinstance(node, cst.ImportFrom) and node.module and not node.relative:
+        if (
+            isinstance(edit, Import)
+            and isinstance(node, cst.ImportFrom)
+            and node.module
+            and not node.relative
+        ):
             above = _leading_lines(statement) or (() if index else module.header)
             glued = bool(above and above[-1].comment)
             if edit.goes_before(cst.Module([]).code_for_node(node.module), glued):
-                return index
+                return index, False
     if last is None:
         raise AnchorMissing("no import at the top level of this file", like="import")
-    return last + 1
+    return last + 1, True
 
 
 def _import_of(statement: cst.CSTNode) -> cst.Import | cst.ImportFrom | None:

@@ -45,6 +45,29 @@ def insert_first(
     return insert(function, Insertion(first, before=build))
 
 
+def insert_members(
+    owner: cst.ClassDef,
+    *,
+    first: Callable[[int], list[Statement]] | None = None,
+    last: Callable[[int], list[Statement]] | None = None,
+) -> cst.ClassDef:
+    """``owner`` with members put first, below the docstring, and last.
+
+    Raises Ambiguous if its body is on its first line.
+    """
+    block = owner.body
+    if not isinstance(block, cst.IndentedBlock):
+        raise Ambiguous(f"the body of {owner.name.value} is on its first line")
+    top = 1 if owner.get_docstring() is not None else 0
+    body = [*block.body[:top], *(first(1) if first else ()), *block.body[top:]]
+    if last is None:
+        return owner.with_changes(body=block.with_changes(body=body))
+    # comments below the last member stay where they are: ours go behind them
+    new = last(1)
+    new[0] = new[0].with_changes(leading_lines=(*block.footer, *new[0].leading_lines))
+    return owner.with_changes(body=block.with_changes(body=[*body, *new], footer=()))
+
+
 class _Splice(cst.CSTTransformer):
     def __init__(self, insertions: Sequence[Insertion]):
         super().__init__()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from patchkit.compose import Composition, Member, canonical, compose
@@ -22,6 +22,8 @@ from patchkit.workspace import files
 from patchkit.workspace.planning import Plan, plan_files, take_originals
 from patchkit.workspace.standing import Standing
 from patchkit.workspace.tree import Workspace
+
+NOT_APPLIED = FileState.NOT_APPLIED
 
 Requests = Sequence[tuple[RecipeInfo, Mapping[str, str]]]
 
@@ -66,6 +68,7 @@ def _plan(
     names: tuple[str, ...],
 ) -> Plan:
     infos = _infos(workspace, wanted)
+    _refuse_exclusive(infos, workspace.recorded.recipes)
     if action != "revert" and _is_current(workspace, wanted, infos):
         return _nothing(workspace, action, names)
     tap = dict(tap_files()) if any(i.uses_tap for i in infos) else {}
@@ -75,6 +78,9 @@ def _plan(
         paths.update(dict.fromkeys(workspace.foreign_marks()))
     paths.update(dict.fromkeys(tap))
     standings = workspace.standings(list(paths))
+    for path in [p for info in infos for p, _ in info.absent if p in standings]:
+        if standings[path].data is None and standings[path].state is NOT_APPLIED:
+            del standings[path]
     _refuse_missing(workspace, standings)
     recorded = workspace.contents()
     originals, new_epoch = take_originals(standings, workspace.recorded, recorded)
@@ -110,6 +116,36 @@ def _infos(workspace: Workspace, wanted: Mapping[str, Applied]) -> list[RecipeIn
         return canonical(infos)
     except ValueError as problem:
         raise UsageError(str(problem), hint="look at their `after`") from None
+
+
+def _refuse_exclusive(infos: Sequence[RecipeInfo], standing: Sequence[Applied]) -> None:
+    """Raise Refused if one of the recipes excludes another."""
+    names = {info.name for info in infos}
+    pairs = {
+        tuple(sorted((info.name, other)))
+        for info in infos
+        for other in {*info.excludes} & names
+    }
+    if pairs:
+        applied = sorted(
+            {name for pair in pairs for name in pair} & {one.name for one in standing}
+        )
+        raise Refused(
+            "; ".join(f"{one} and {other} exclude each other" for one, other in pairs),
+            hint=f"patchkit revert {' '.join(applied)} first, or leave the other out"
+            if applied
+            else "apply one of them",
+        )
+
+
+def _surroundings(workspace: Workspace, info: RecipeInfo) -> dict[str, bytes]:
+    package = workspace.target.package
+    return {
+        path.relative_to(package).as_posix(): path.read_bytes()
+        for pattern in info.looks_at
+        for path in sorted(package.glob(pattern))
+        if path.is_file()
+    }
 
 
 def _is_current(
@@ -167,7 +203,13 @@ def _compose(
                     f"{info.name}: {problem}",
                     hint=f"patchkit show {info.name} lists its options",
                 )
-            members.append(Member(info, partial(_run, engine.apply, recipe, options)))
+            run = partial(
+                engine.apply,
+                recipe,
+                options=options,
+                surroundings=_surroundings(workspace, info),
+            )
+            members.append(Member(info, run))
     composition = compose(originals, members, tap)
     if composition.failures:
         raise _refusal(composition.failures)
@@ -226,16 +268,6 @@ def _refuse_missing(workspace: Workspace, standings: Mapping[str, Standing]) -> 
             f"{TAP_FOLDER} is there and is no folder",
             hint="move it away: the tap is put there",
         )
-
-
-def _run(
-    apply: Callable[..., Outcome],
-    recipe: object,
-    options: Mapping[str, str],
-    source: bytes,
-    path: str,
-) -> Outcome:
-    return apply(recipe, source, path, options)
 
 
 def _applied(info: RecipeInfo, options: Mapping[str, str]) -> Applied:
