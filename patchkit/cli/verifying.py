@@ -13,21 +13,41 @@ import click
 
 from patchkit.cli.options import JSON, PYTHON, RECIPES, TARGET
 from patchkit.cli.terminal import print_json, say, style_for
-from patchkit.errors import CannotRun, UsageError
+from patchkit.errors import UsageError
 
 if TYPE_CHECKING:
     from patchkit.verify.run import Report
 
 
-@click.command()
+class _Verify(click.Command):
+    """Its help ends with the names of the checks, which take an import."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from patchkit.verify.checks import CHECKS
+
+        with formatter.section("Checks, for --only and --skip"):
+            formatter.write_dl([(name, one.proves) for name, one in CHECKS.items()])
+
+
+@click.command(cls=_Verify)
 @click.option(
     "--baseline",
     default="journal",
     metavar="WHAT",
     help="journal (the recorded originals; default), git:REV or pypi:VERSION.",
 )
-@click.option("--only", multiple=True, metavar="CHECK", help="Run only this check.")
-@click.option("--skip", multiple=True, metavar="CHECK", help="Leave this check out.")
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="CHECK",
+    help="Run only this check, of those listed below; may be given again.",
+)
+@click.option(
+    "--skip",
+    multiple=True,
+    metavar="CHECK",
+    help="Leave this check out; may be given again.",
+)
 @click.option("--strict", is_flag=True, help="Known defects of stock SGLang count.")
 @click.option(
     "--timeout",
@@ -40,7 +60,8 @@ if TYPE_CHECKING:
     "--device",
     type=click.Choice(["cpu", "cuda"]),
     default="cpu",
-    help="Where the models run; only cpu is there yet.",
+    help="Where the models run; cuda: with SGLang's compiled kernels if they are"
+    " installed, else without. Default cpu.",
 )
 @click.option(
     "--junit",
@@ -48,7 +69,11 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Also write the report as JUnit XML.",
 )
-@click.option("--setup", is_flag=True, help="Make the managed environment, once.")
+@click.option(
+    "--setup",
+    is_flag=True,
+    help="Make the managed environment, once: for --device, with --python.",
+)
 @JSON
 @RECIPES
 @PYTHON
@@ -69,12 +94,12 @@ def verify(
 ) -> int:
     """Run the patched modules on a tiny model: are the outputs and the taps right?
 
-    The real modules of the target run on a CPU, without a GPU and without kernels,
-    on a synthetic DeepSeek-V3-style target and an EAGLE-3 draft. The target is not
+    The real modules of the target run, on a CPU without kernels by default, on a
+    synthetic DeepSeek-V3-style target and an EAGLE-3 draft. The target is not
     written to. Exit 0: PASS; 1: FAIL; 4: something could not run; 5: timed out.
     """
     if setup:
-        return _set_up(as_json)
+        return _set_up(as_json, device, python)
     from patchkit.registry import Registry
     from patchkit.target import find_package
     from patchkit.verify.formats import github_lines, report_json
@@ -82,18 +107,12 @@ def verify(
     from patchkit.verify.text import report_text
     from patchkit.workspace.tree import Workspace
 
-    if device != "cpu":
-        raise CannotRun(
-            "--device cuda is not there yet: workers are forked from a process that"
-            " has imported SGLang, and CUDA does not survive a fork",
-            hint="leave --device out: the checks run on a CPU",
-        )
     if junit is not None and not junit.parent.is_dir():
         raise UsageError(
             f"--junit {junit}: there is no folder {junit.parent}", hint="make it first"
         )
     workspace = Workspace(find_package(target, python), Registry(folders), say)
-    options = Options(baseline, only, skip, timeout, python)
+    options = Options(baseline, only, skip, timeout, python, device)
     report = verify(workspace, options, _Progress())
     if as_json:
         print_json(report_json(report, strict=strict))
@@ -107,14 +126,14 @@ def verify(
     return report.exit_code(strict=strict)
 
 
-def _set_up(as_json: bool) -> int:
+def _set_up(as_json: bool, device: str, python: str | None) -> int:
     from patchkit.verify.interpreter import set_up
 
-    python = set_up(say)
+    made = set_up(say, device=device, python=python)
     if as_json:
-        print_json({"python": python})
+        print_json({"python": made})
     else:
-        print(python)
+        print(made)
     return 0
 
 

@@ -69,9 +69,12 @@ def unusable(name: str, evidence: Evidence, *jobs: str) -> Check | None:
 
 
 def _unusable(name: str, evidence: Evidence, result: Result) -> Check:
+    if result.status == "refused":
+        return cannot_run(name, result.error)
     owner = _owner(result)
     hung = result.status == "hung"
-    if owner != name and owner in evidence.chosen and "-" not in result.job:
+    told = "-" not in result.job or _as_plain(evidence, result)
+    if owner != name and owner in evidence.chosen and told:
         return cannot_run(name, f"the models did not run: see {owner}", hung=hung)
     ended = result.status in ("hung", "died")
     if ended:
@@ -85,6 +88,14 @@ def _unusable(name: str, evidence: Evidence, result: Result) -> Check:
         f"{result.job}: {result.step or 'start'}: {said}",
         (*result.trace, *result.output),
         hung=hung,
+    )
+
+
+def _as_plain(evidence: Evidence, result: Result) -> bool:
+    """Whether the same job without its variant failed in the same way."""
+    plain = evidence.one(result.job.partition("-")[0])
+    return plain is not None and (plain.status, plain.step, plain.error) == (
+        *(result.status, result.step, result.error),
     )
 
 
@@ -104,12 +115,15 @@ def is_to_blame(evidence: Evidence, result: Result) -> bool:
     """Whether the tree's own files, and not the environment, made a job fail."""
     if result.job.startswith("baseline"):
         return False
+    raised_in = list(result.facts.get("raised_in", ()))
     if not evidence.same:
         _, dash, variant = result.job.partition("-")
-        for job in (f"baseline{dash}{variant}", "baseline"):
-            baseline = evidence.one(job)
-            if baseline is not None:
-                return baseline.ran
-    raised_in = list(result.facts.get("raised_in", ()))[:1]
-    ours = bool(set(raised_in) & evidence.overlaid)
+        baseline = evidence.one(f"baseline{dash}{variant}")
+        if baseline is not None:
+            return baseline.ran
+        baseline = evidence.one("baseline")
+        if baseline is not None:
+            # of another run: what it proves is no more than that
+            return baseline.ran and bool(set(raised_in) & evidence.overlaid)
+    ours = bool(set(raised_in[:1]) & evidence.overlaid)
     return ours and result.error.split(":")[0] in _BROKEN

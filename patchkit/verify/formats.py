@@ -17,6 +17,7 @@ def report_json(report: Report, *, strict: bool) -> dict[str, Any]:
         "sglang": report.version,
         "package": report.package,
         "python": report.python,
+        "device": report.device,
         "baseline": report.baseline,
         "applied": list(report.applied),
         "exit_code": report.exit_code(strict=strict),

@@ -107,7 +107,8 @@ class Result:
     """What one rank of a job did.
 
     ``status``: ``ran``; ``failed`` (an exception outside a forward call, in ``step``);
-    ``died`` (a signal, or an exit without a report); ``hung`` (killed by us).
+    ``refused`` (it could not be run here, says ``error``); ``died`` (a signal, or an
+    exit without a report); ``hung`` (killed by us).
     ``trace``: its stacks or traceback. ``output``: the last lines it printed.
     """
 

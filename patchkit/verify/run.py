@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from patchkit.errors import CannotRun
 from patchkit.verify import checks as kinds
 from patchkit.verify import order
+from patchkit.verify.defects import release_key
 from patchkit.verify.evidence import Evidence, Promise
 from patchkit.verify.interpreter import choose_python
 from patchkit.verify.jobs import Job, Result
@@ -25,6 +27,9 @@ from patchkit.workspace.tree import Workspace
 
 Say = Callable[[str], None]
 
+#: The oldest release whose models the probe can set up.
+FIRST = "0.4.9"
+
 
 @dataclass(frozen=True)
 class Options:
@@ -33,6 +38,7 @@ class Options:
     skip: Sequence[str] = ()
     timeout: float = 120.0
     python: str | None = None
+    device: str = "cpu"
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,7 @@ class Report:
     info: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     peak_mb: int = 0
+    device: str = "cpu"
 
     def exit_code(self, *, strict: bool = False) -> int:
         """0, 1 (a FAIL; with ``strict`` a known defect), 4 (something could not run,
@@ -69,7 +76,7 @@ def verify(workspace: Workspace, options: Options, say: Say) -> Report:
     """Run the chosen checks on an open workspace; the target is not written to.
 
     Raises PatchkitError where the question makes no sense (no such baseline, no python
-    to run it); what the tree does is in the report.
+    to run it, too old a release); what the tree does is in the report.
     """
     began = time.perf_counter()
     chosen = kinds.choose(options.only, options.skip)
@@ -80,7 +87,10 @@ def verify(workspace: Workspace, options: Options, say: Say) -> Report:
         found: dict[str, Check] = {}
         evidence, peak = Evidence({}), 0
         if needs_probe:
-            python, why = choose_python(workspace.target.package, options.python)
+            _expect_covered(workspace.target.version)
+            python, why = choose_python(
+                workspace.target.package, options.python, options.device
+            )
             trees = stack.enter_context(find_trees(workspace, options.baseline))
             run = _Run(workspace, options, python, say)
             evidence, found = run.checks(trees, needs_probe)
@@ -99,7 +109,21 @@ def verify(workspace: Workspace, options: Options, say: Say) -> Report:
         info=dict(evidence.info),
         seconds=round(time.perf_counter() - began, 3),
         peak_mb=peak,
+        device=options.device,
     )
+
+
+def _expect_covered(version: str) -> None:
+    """Raises CannotRun for a release older than ``FIRST``; a tree that says no release
+    number is tried."""
+    number, first = release_key(version), release_key(FIRST)
+    if number is not None and first is not None and number < first:
+        raise CannotRun(
+            f"SGLang {version}: verify covers releases from {FIRST} on; older ones need"
+            " compiled kernels or a GPU already to set models up",
+            hint="--only revert checks what needs no model to run; or verify the same"
+            f" recipes on {FIRST} or newer",
+        )
 
 
 def run_jobs(
@@ -109,6 +133,7 @@ def run_jobs(
     modules: Sequence[str],
     *,
     timeout: float = 120.0,
+    device: str = "cpu",
     say: Say = lambda text: None,
 ) -> tuple[dict[str, Any], dict[str, list[Result]]]:
     """What the probe says of its environment, and the results by job, rank by rank.
@@ -121,6 +146,7 @@ def run_jobs(
         modules,
         timeout=timeout,
         start_timeout=timeout,
+        device=device,
         say=say,
     ) as session:
         results: dict[str, list[Result]] = {}
@@ -160,14 +186,10 @@ class _Run:
             try:
                 info, results = self._run(trees, jobs)
             except ProbeFailed as problem:
-                return Evidence({}), {
-                    name: cannot_run(
-                        name, str(problem), problem.trace, hung=problem.hung
-                    )
-                    for name in chosen
-                }
+                return Evidence({}), _not_set_up(problem, chosen)
         everything = [one for ranks in results.values() for one in ranks]
         self.peak_mb = max((one.peak_mb for one in everything), default=0)
+        info["fresh"] = any(one.facts.get("fresh") for one in everything)
         evidence = self._evidence(
             trees, promises, setters, info, results, patched, chosen
         )
@@ -204,6 +226,7 @@ class _Run:
             jobs,
             trees.modules(),
             timeout=self.options.timeout,
+            device=self.options.device,
             say=self.say,
         )
 
@@ -228,6 +251,16 @@ class _Run:
             overlaid=frozenset(file for file in patched.values() if file),
             chosen=tuple(chosen),
         )
+
+
+def _not_set_up(problem: ProbeFailed, chosen: Sequence[str]) -> dict[str, Check]:
+    """Told in full by the first check; the others point to it."""
+    first, *others = chosen
+    found = {first: cannot_run(first, str(problem), problem.trace, hung=problem.hung)}
+    why = f"the models were not set up: see {first}"
+    for name in others:
+        found[name] = cannot_run(name, why, hung=problem.hung)
+    return found
 
 
 def _seconds(name: str, evidence: Evidence) -> float:

@@ -24,6 +24,9 @@ from patchkit.verify.jobs import Job, Result
 #: Beyond the probe's own deadline, after which it is thought dead.
 MARGIN = 15.0
 
+#: Workers at once on CUDA: each takes some 500 MB of a device.
+CUDA_SLOTS = 4
+
 #: What faulthandler writes above the stacks.
 _TIMED_OUT = "Timeout ("
 
@@ -47,7 +50,9 @@ class Session:
     """One zygote over the tree whose package is ``package``, which is not written to.
 
     ``deferred``: every module that any job will overlay. ``timeout``: seconds for each
-    job; ``start_timeout``: for the set-up. ``slots``: workers at once.
+    job; ``start_timeout``: for the set-up. ``slots``: workers at once. ``device``:
+    ``cpu`` or ``cuda``. ``fresh``: every worker imports for itself, as each does where
+    CUDA does not survive a fork.
     """
 
     def __init__(
@@ -59,6 +64,8 @@ class Session:
         timeout: float = 120.0,
         start_timeout: float = 120.0,
         slots: int = 0,
+        device: str = "cpu",
+        fresh: bool = False,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.python = python
@@ -67,6 +74,10 @@ class Session:
         self.timeout = timeout
         self.start_timeout = start_timeout
         self.slots = slots or os.cpu_count() or 1
+        if device == "cuda":
+            self.slots = min(self.slots, CUDA_SLOTS)
+        self.device = device
+        self.fresh = fresh
         self.say = say
         self.info: Json = {}
         self._step = "start"
@@ -150,6 +161,8 @@ class Session:
             {
                 "target": str(self.package.parent),
                 "deferred": self.deferred,
+                "device": self.device,
+                "fresh": self.fresh,
                 "folder": str(jobs),
                 "timeout": self.timeout,
                 "start_timeout": self.start_timeout,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from patchkit.report import Style, wrap
 from patchkit.verify.defects import DEFECTS
@@ -21,10 +24,20 @@ _NAME, _VERDICT, _TIME = 16, 15, 7
 _SHOWN = 14
 
 
+#: What the seconds of a row are.
+_SECONDS = (
+    "seconds: of the longest run that the check needs, or of its own; checks share"
+    " runs, which go side by side, so the column has no sum. import: with the set-up."
+)
+
+
 def report_text(report: Report, style: Style, *, strict: bool) -> str:
     lines = _head(report, style)
+    told: dict[tuple[str, ...], str] = {}
     for check in report.checks:
-        lines += _row(check, style)
+        lines += _row(check, style, told)
+    if any(one.seconds for one in report.checks):
+        lines += ["", *(style(line, "dim") for line in wrap(_SECONDS, WIDTH))]
     defects = dict.fromkeys(name for one in report.checks for name in one.defects)
     if defects:
         lines += ["", style("Known defects of stock SGLang, met here:", "bold")]
@@ -47,10 +60,30 @@ def _head(report: Report, style: Style) -> list[str]:
             f"torch {info['torch']}, transformers {info['transformers']}, python"
             f" {info['python']} ({report.why_python})"
         )
-    return [*lines, ""]
+        lines += wrap(_device(info), WIDTH)
+    elif report.python:
+        lines.append(f"{report.python} ({report.why_python})")
+    title = f"{'check':<{_NAME}}{'verdict':<{_VERDICT}}{'seconds':<{_TIME}}"
+    return [*lines, "", style(title.rstrip(), "dim")]
 
 
-def _row(check: Check, style: Style) -> list[str]:
+def _device(info: Mapping[str, Any]) -> str:
+    """Where it ran; "" for the CPU."""
+    if info.get("device", "cpu") == "cpu":
+        return ""
+    count = info["devices"]
+    kernels = (
+        "SGLang's own compiled kernels"
+        if info["kernels"]
+        else "SGLang's path without compiled kernels, CUDA hidden from it"
+    )
+    fresh = ", each run in a process that imports anew" if info.get("fresh") else ""
+    name = info["device_name"] + (f" and {count - 1} more" if count > 1 else "")
+    return f"on cuda, {name}: {kernels}{fresh}"
+
+
+def _row(check: Check, style: Style, told: dict[tuple[str, ...], str]) -> list[str]:
+    """``told``: the stacks and logs shown by now, and under which check."""
     head = style(f"{check.name:<{_NAME}}", "bold")
     verdict = style(f"{check.verdict.value:<{_VERDICT}}", _COLOURS[check.verdict])
     seconds = f"{check.seconds:5.1f} s" if check.seconds else " " * _TIME
@@ -67,11 +100,27 @@ def _row(check: Check, style: Style) -> list[str]:
             lines += [" " * (_NAME + 2) + line for line in more]
         if len(check.details) > 6:
             lines.append(" " * _NAME + f"- and {len(check.details) - 6} more")
+    elif check.details in told:
+        lines.append(style(f"    | as under {told[check.details]}", "dim"))
     elif check.details and not check.compared:
-        lines += [
-            style("    | " + line[: WIDTH - 6], "dim")
-            for line in check.details[-_SHOWN:]
-        ]
+        told[check.details] = check.name
+        lines += [style(line, "dim") for line in _log(check.details[-_SHOWN:])]
+    return lines
+
+
+def _log(details: Sequence[str]) -> list[str]:
+    """Lines of a stack or a log, wrapped, none of it left out but what is endless."""
+    lines = []
+    for text in details:
+        indent = " " * min(20, len(text) - len(text.lstrip()))
+        parts = textwrap.wrap(
+            text,
+            WIDTH - 6,
+            subsequent_indent=indent + "  ",
+            break_on_hyphens=False,
+            max_lines=6,
+        )
+        lines += ["    | " + part for part in parts or [""]]
     return lines
 
 
@@ -97,9 +146,10 @@ def _summary(report: Report, style: Style, *, strict: bool) -> str:
     word = {0: "PASS", 1: "FAIL", 4: "CANNOT RUN", 5: "TIMED OUT"}[code]
     colour = {0: "green", 1: "red"}.get(code, "yellow")
     head = style(word, "bold", colour)
+    memory = f", at most {report.peak_mb} MB a process" if report.peak_mb else ""
     body = (
         f"{', '.join(said)}; {numbers['compared']} comparisons in"
-        f" {report.seconds:.1f} s, at most {report.peak_mb} MB a process"
+        f" {report.seconds:.1f} s{memory}"
     )
     first, *more = wrap(f"{word}: {body}", WIDTH)
     return "\n".join([first.replace(word, head, 1), *("  " + line for line in more)])

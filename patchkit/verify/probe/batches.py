@@ -43,32 +43,33 @@ def extend_batch(
 
     lengths = [len(prompt) for prompt in prompts]
     starts = [sum(lengths[:index]) for index in range(len(lengths))]
-    slots = torch.arange(1, sum(lengths) + 1)
+    on = pools.device
+    slots = torch.arange(1, sum(lengths) + 1, device=on)
     for row, (start, length) in enumerate(zip(starts, lengths)):
         taken = slots[start : start + length]
         pools.requests.req_to_token[row, :length] = taken.int()
     return _batch(
         pools,
         forward_mode=ForwardMode.EXTEND,
-        input_ids=torch.tensor([token for prompt in prompts for token in prompt]),
-        positions=torch.cat([torch.arange(length) for length in lengths]),
+        input_ids=torch.tensor([t for prompt in prompts for t in prompt], device=on),
+        positions=torch.cat([torch.arange(n, device=on) for n in lengths]),
         seq_lens=lengths,
         out_cache_loc=slots,
         spec_info=spec_info,
         num_token_non_padded_cpu=sum(lengths),
         extend_num_tokens=sum(lengths),
-        extend_seq_lens=torch.tensor(lengths),
-        extend_prefix_lens=torch.zeros(len(lengths), dtype=torch.int64),
-        extend_start_loc=torch.tensor(starts),
+        extend_seq_lens=torch.tensor(lengths, device=on),
+        extend_prefix_lens=torch.zeros(len(lengths), dtype=torch.int64, device=on),
+        extend_start_loc=torch.tensor(starts, device=on),
         extend_seq_lens_cpu=lengths,
         extend_prefix_lens_cpu=[0] * len(lengths),
         extend_logprob_start_lens_cpu=logprob_starts or [0] * len(lengths),
         capture_hidden_mode=_hidden_mode(keep),
-        **_logprobs(prompts, logprob_starts),
+        **_logprobs(prompts, logprob_starts, on),
     )
 
 
-def _logprobs(prompts: Tokens, starts: list[int] | None) -> dict[str, Any]:
+def _logprobs(prompts: Tokens, starts: list[int] | None, on: str) -> dict[str, Any]:
     """Fields of a batch that asks for its prompts' log-probabilities."""
     if starts is None:
         return {"return_logprob": False}
@@ -78,7 +79,7 @@ def _logprobs(prompts: Tokens, starts: list[int] | None) -> dict[str, Any]:
         "return_logprob": True,
         "top_logprobs_nums": [0] * len(prompts),
         "token_ids_logprobs": [None] * len(prompts),
-        "extend_input_logprob_token_ids_gpu": torch.tensor(wanted),
+        "extend_input_logprob_token_ids_gpu": torch.tensor(wanted, device=on),
     }
 
 
@@ -100,14 +101,15 @@ def decode_batch(
     from sglang.srt.model_executor.forward_batch_info import ForwardMode
 
     first = sum(lengths) + 1
-    slots = torch.arange(first, first + len(tokens))
+    on = pools.device
+    slots = torch.arange(first, first + len(tokens), device=on)
     for row, length in enumerate(lengths):
         pools.requests.req_to_token[row, length] = int(slots[row])
     return _batch(
         pools,
         forward_mode=ForwardMode.DECODE,
-        input_ids=torch.tensor(tokens),
-        positions=torch.tensor(lengths),
+        input_ids=torch.tensor(tokens, device=on),
+        positions=torch.tensor(lengths, device=on),
         seq_lens=[length + 1 for length in lengths],
         out_cache_loc=slots,
         spec_info=spec_info,
@@ -123,8 +125,8 @@ def _batch(pools: Pools, *, seq_lens: list[int], **fields: Any) -> Any:
     return known(
         ForwardBatch,
         batch_size=len(seq_lens),
-        req_pool_indices=torch.arange(len(seq_lens)),
-        seq_lens=torch.tensor(seq_lens),
+        req_pool_indices=torch.arange(len(seq_lens), device=pools.device),
+        seq_lens=torch.tensor(seq_lens, device=pools.device),
         seq_lens_cpu=torch.tensor(seq_lens),
         seq_lens_sum=sum(seq_lens),
         # Up to 0.5.22 the batch carries these; later the forward context does.

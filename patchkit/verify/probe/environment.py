@@ -18,21 +18,31 @@ from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 from typing import Any
 
+from patchkit.verify.probe.device import Device
 from patchkit.verify.probe.ledger import Ledger
 
 VARIABLES = {
-    "SGLANG_USE_CPU_ENGINE": "1",
-    "CUDA_VISIBLE_DEVICES": "",
     "TORCHDYNAMO_DISABLE": "1",
     "TOKENIZERS_PARALLELISM": "false",
     "HF_HUB_OFFLINE": "1",
 }
+#: SGLang takes its CPU path only if told, and a CUDA device would come first.
+ON_CPU = {"SGLANG_USE_CPU_ENGINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+#: Matrix products that are the same each time; cuBLAS reads it when it starts.
+ON_CUDA = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
 
 
-def prepare() -> None:
+def variables(device: Device) -> dict[str, str]:
+    """The environment of a process that runs on ``device``."""
+    if device.kind == "cpu":
+        return VARIABLES | ON_CPU
+    engine = "0" if device.kernels else "1"
+    return VARIABLES | ON_CUDA | {"SGLANG_USE_CPU_ENGINE": engine}
+
+
+def prepare(device: Device = Device()) -> None:  # noqa: B008 (frozen)
     """Set what torch and sglang read when they are imported."""
-    for name, value in VARIABLES.items():
-        os.environ.setdefault(name, value)
+    os.environ.update(variables(device))
     # Half a million objects are made by imports and none is garbage: collecting
     # among them costs a tenth of the whole run.
     gc.disable()

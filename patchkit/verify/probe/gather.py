@@ -7,9 +7,10 @@ from typing import Any
 import torch
 
 from patchkit.verify.probe.ledger import Ledger
+from patchkit.verify.probe.runtime import Rank
 
 
-def mend_all_gather(ranks: int, ledger: Ledger) -> None:
+def mend_all_gather(rank: Rank, ledger: Ledger) -> None:
     """Make a gather along another axis than the first give that.
 
     On a CPU 0.4.9 gathers along the first axis whatever it is asked (0.5.3 does not);
@@ -17,9 +18,13 @@ def mend_all_gather(ranks: int, ledger: Ledger) -> None:
     """
     from sglang.srt.distributed import parallel_state
 
-    group: Any = parallel_state.get_tp_group()
-    if ranks == 1 or group.all_gather(torch.zeros(1, 1), dim=-1).shape == (1, ranks):
+    if rank.size == 1:
         return
+    group: Any = parallel_state.get_tp_group()
+    one = torch.zeros(1, 1, device=rank.device)
+    if group.all_gather(one, dim=-1).shape == (1, rank.size):
+        return
+    ledger.shim("all_gather: along the axis that it is asked for")
     gather = type(group).all_gather
 
     def all_gather(

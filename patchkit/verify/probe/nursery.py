@@ -101,8 +101,7 @@ class Nursery:
             for other in self.children:
                 os.close(other)
             gc.disable()
-            zygote = self.zygote
-            worker.run(job, rank, folder, zygote.ledger, zygote.finder)
+            worker.forked(job, rank, folder, self.zygote.imports, held)
         os.close(held)
         with contextlib.suppress(OSError):  # the child may have done it
             os.setpgid(pid, pid)

@@ -38,7 +38,7 @@ class Recorder:
 
     @contextlib.contextmanager
     def step(self, name: str) -> Iterator[None]:
-        self._begin(name)
+        self.begin(name)
         begin = time.perf_counter()
         yield
         self.facts["timings"][name] = round(time.perf_counter() - begin, 3)
@@ -48,7 +48,7 @@ class Recorder:
         """One forward call; an exception in it is a fact, and the others go on."""
         entry: dict[str, Any] = {"call": name, "error": ""}
         self.facts["calls"].append(entry)
-        self._begin(f"{FORWARD} {name}")
+        self.begin(f"{FORWARD} {name}")
         self.reads.take()
         self.printed.take()
         begin = time.perf_counter()
@@ -62,7 +62,7 @@ class Recorder:
         entry["taps"] = self.taps.take()
         entry["printed"] = self.printed.take()
 
-    def _begin(self, name: str) -> None:
+    def begin(self, name: str) -> None:
         self.ledger.phase = name
         self.step_file.write_text(name)  # for whoever finds us dead
 

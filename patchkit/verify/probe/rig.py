@@ -57,7 +57,7 @@ class Rig:
             args = runtime.publish_server_args(self.rank)
         with self.step("distributed"):
             runtime.start_distributed(args, self.rank, self.hidden, self.dtype)
-            mend_all_gather(self.rank.size, self.ledger)
+            mend_all_gather(self.rank, self.ledger)
         torch.set_default_dtype(self.dtype)
         if fusion:
             with self.step("emulate all-reduce fusion"):
@@ -71,23 +71,27 @@ class Rig:
         from sglang.srt.models.deepseek_v2 import DeepseekV3ForCausalLM
 
         config = models.target_config(self.target_fields)
-        self.target = DeepseekV3ForCausalLM(config).eval()
+        with self.rank.building():
+            self.target = DeepseekV3ForCausalLM(config).eval()
         self.loaded["target"] = models.load(self.target, self.target_weights())
         runtime.force_absorbed_attention(self.target, self.ledger)
         self.oracle.watch_target(self.target)
-        self.pools = runtime.make_pools(config, self.dtype)
+        self.pools = runtime.make_pools(config, self.dtype, self.rank)
 
     def _build_draft(self) -> None:
         from sglang.srt.models.llama_eagle3 import LlamaForCausalLMEagle3
 
         config = models.draft_config(self.draft_fields)
-        self.draft = LlamaForCausalLMEagle3(config).eval()
+        with self.rank.building():
+            self.draft = LlamaForCausalLMEagle3(config).eval()
         tensors = self._weights.draft_weights(
             self.draft_fields, self.hidden, self.dtype
         )
         self.loaded["draft"] = models.load(self.draft, tensors)
         self.oracle.watch_draft(self.draft)
-        self.draft_pools = runtime.make_pools(config, self.dtype, self.rank.size)
+        self.draft_pools = runtime.make_pools(
+            config, self.dtype, self.rank, heads=self.rank.size
+        )
 
     def target_weights(self) -> dict[str, torch.Tensor]:
         """The target's checkpoint, by its upstream names."""
@@ -99,7 +103,7 @@ class Rig:
     def fresh_pools(self) -> runtime.Pools:
         """Empty pools for the target, so that a prefill owes nothing to a cache."""
         config = models.target_config(self.target_fields)
-        return runtime.make_pools(config, self.dtype)
+        return runtime.make_pools(config, self.dtype, self.rank)
 
     @property
     def captures(self) -> bool:

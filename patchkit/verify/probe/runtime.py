@@ -28,11 +28,31 @@ CONTEXT = 128
 
 @dataclass(frozen=True)
 class Rank:
-    """This process among the tensor-parallel ranks; ``rendezvous`` is a file."""
+    """This process among the tensor-parallel ranks; ``rendezvous`` is a file.
+
+    ``device``: what torch calls the one it runs on. ``kernels``: SGLang's own are used
+    there. ``backend``: of the process groups.
+    """
 
     rendezvous: str
     rank: int = 0
     size: int = 1
+    device: str = "cpu"
+    backend: str = "gloo"
+    kernels: bool = False
+
+    @property
+    def kind(self) -> str:
+        """``cpu`` or ``cuda``."""
+        return self.device.partition(":")[0]
+
+    def building(self) -> contextlib.AbstractContextManager[Any]:
+        """In it, parameters and buffers are made on the device, as a model loader
+        does it; weights are loaded outside."""
+        if self.kind == "cpu":
+            return contextlib.nullcontext()
+        device: contextlib.AbstractContextManager[Any] = torch.device(self.device)
+        return device
 
 
 @dataclass(frozen=True)
@@ -42,6 +62,7 @@ class Pools:
     requests: Any
     kv: Any
     backend: Any
+    device: str = "cpu"
 
 
 def known(function: Callable[..., Any], **arguments: Any) -> Any:
@@ -63,7 +84,7 @@ def optional(module: str) -> Any:
 
 
 def publish_server_args(rank: Rank) -> Any:
-    """Make a ``ServerArgs`` for a CPU and put it where the release reads it.
+    """Make a ``ServerArgs`` for ``rank`` and put it where the release reads it.
 
     Up to 0.5.3 a dict ``global_server_args_dict``; then a global; from 0.5.15 a
     runtime context.
@@ -74,9 +95,9 @@ def publish_server_args(rank: Rank) -> Any:
     if context is None and not _has_dummy_shortcut(module.ServerArgs):
         # Up to 0.5.3 this step reads the model's config from disk or the hub.
         module.ServerArgs.__post_init__ = lambda self: None
-    args = known(module.ServerArgs, model_path="dummy", device="cpu")
+    args = known(module.ServerArgs, model_path="dummy", device=rank.kind)
     wanted = {
-        "device": "cpu",
+        "device": rank.kind,
         "attention_backend": "torch_native",
         "prefill_attention_backend": "torch_native",
         "decode_attention_backend": "torch_native",
@@ -112,16 +133,18 @@ def publish_server_args(rank: Rank) -> Any:
 
 
 def start_distributed(args: Any, rank: Rank, hidden: int, dtype: torch.dtype) -> None:
-    """Gloo process groups and SGLang's parallel state for ``rank``."""
+    """Process groups and SGLang's parallel state for ``rank``."""
     from sglang.srt.distributed import parallel_state
     from sglang.srt.layers import dp_attention
 
+    if rank.backend == "gloo":
+        _without_nccl()
     if any(name == "lo" for _, name in socket.if_nameindex()):
         # Gloo else looks the host name up, which fails in many containers.
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     known(
         parallel_state.init_distributed_environment,
-        backend="gloo",
+        backend=rank.backend,
         world_size=rank.size,
         rank=rank.rank,
         local_rank=rank.rank,
@@ -130,7 +153,7 @@ def start_distributed(args: Any, rank: Rank, hidden: int, dtype: torch.dtype) ->
     known(
         parallel_state.initialize_model_parallel,
         tensor_model_parallel_size=rank.size,
-        backend="gloo",
+        backend=rank.backend,
     )
     model_config = SimpleNamespace(
         hidden_size=hidden, dtype=dtype, hf_config=SimpleNamespace()
@@ -154,8 +177,21 @@ def start_distributed(args: Any, rank: Rank, hidden: int, dtype: torch.dtype) ->
         known(moe.initialize_moe_config, server_args=args)
 
 
-def make_pools(config: Any, dtype: torch.dtype, tp_size: int = 1) -> Pools:
-    """Pools of ``SLOTS`` tokens: latent (MLA) if ``config`` has a KV rank, else MHA."""
+def _without_nccl() -> None:
+    """Let SGLang find no NCCL, which would go past gloo to the devices: a CUDA build of
+    torch brings the library, also where there is no device for it."""
+    pynccl = optional("sglang.srt.distributed.device_communicators.pynccl")
+
+    def absent(*_: Any) -> None:
+        raise OSError("there is no NCCL in this process")
+
+    if hasattr(pynccl, "NCCLLibrary"):
+        pynccl.NCCLLibrary = absent
+
+
+def make_pools(config: Any, dtype: torch.dtype, rank: Rank, heads: int = 1) -> Pools:
+    """Pools of ``SLOTS`` tokens: latent (MLA) if ``config`` has a KV rank, else MHA,
+    which ``heads`` ranks share."""
     from sglang.srt.layers.attention.torch_native_backend import (
         TorchNativeAttnBackend,
     )
@@ -166,14 +202,14 @@ def make_pools(config: Any, dtype: torch.dtype, tp_size: int = 1) -> Pools:
         "page_size": 1,
         "dtype": dtype,
         "layer_num": config.num_hidden_layers,
-        "device": "cpu",
+        "device": rank.device,
         "enable_memory_saver": False,
     }
     requests = known(
         memory_pool.ReqToTokenPool,
         size=REQUESTS,
         max_context_len=CONTEXT,
-        device="cpu",
+        device=rank.device,
         enable_memory_saver=False,
     )
     if getattr(config, "kv_lora_rank", None):
@@ -186,14 +222,14 @@ def make_pools(config: Any, dtype: torch.dtype, tp_size: int = 1) -> Pools:
     else:
         kv = known(
             memory_pool.MHATokenToKVPool,
-            head_num=max(1, config.num_key_value_heads // tp_size),
+            head_num=max(1, config.num_key_value_heads // heads),
             head_dim=config.head_dim,
             **common,
         )
     runner = SimpleNamespace(
-        device="cpu", req_to_token_pool=requests, token_to_kv_pool=kv
+        device=rank.device, req_to_token_pool=requests, token_to_kv_pool=kv
     )
-    return Pools(requests, kv, TorchNativeAttnBackend(runner))
+    return Pools(requests, kv, TorchNativeAttnBackend(runner), rank.device)
 
 
 def force_absorbed_attention(model: Any, ledger: Ledger) -> None:

@@ -1,4 +1,4 @@
-"""One rank of one job, in a fork of the zygote: overlay, import, run, report."""
+"""One rank of one job, in a process of its own: overlay, import, run, report."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ import sys
 import time
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
 from patchkit.verify.jobs import FORWARD, IMPORT, MODULES, Job, Result
-from patchkit.verify.probe.ledger import Ledger
+from patchkit.verify.probe import device, fresh
+from patchkit.verify.probe.imports import Imports
 from patchkit.verify.probe.overlay import OverlayFinder
 from patchkit.verify.probe.recorder import Recorder, told
 from patchkit.verify.probe.rig import Rig
@@ -30,19 +31,28 @@ from patchkit.verify.probe.watch import HostReads, Printed
 STACKS = signal.SIGUSR1
 
 
-def run(
-    job: Job, rank: int, folder: Path, ledger: Ledger, finder: OverlayFinder
-) -> None:
-    """Never returns. The report is ``folder/rank.json``, complete or not there."""
+def forked(job: Job, rank: int, folder: Path, imports: Imports, kept: int) -> NoReturn:
+    """Run in this fork of the zygote or, where CUDA does not work in one, in a fresh
+    process in its place, which keeps file descriptor ``kept`` open."""
+    try:
+        _redirect(folder / f"{rank}.log")
+        if imports.request["fresh"] or not device.opens(imports.device, rank):
+            fresh.become(imports.request, job, rank, folder, kept)
+        run(job, rank, folder, imports)
+    finally:  # never back into the zygote's own code
+        os._exit(1)
+
+
+def run(job: Job, rank: int, folder: Path, imports: Imports) -> NoReturn:
+    """Standard output and error go to ``folder/rank.log`` already. The report is
+    ``folder/rank.json``, complete or not there."""
     began = time.perf_counter()
-    log = folder / f"{rank}.log"
-    _redirect(log)
     with open(folder / f"{rank}.stacks", "w") as stacks:
         faulthandler.register(STACKS, file=stacks, all_threads=True)
         code = 1
         try:
             faulthandler.enable(file=stacks)
-            result = _report(job, rank, folder, ledger, finder, log)
+            result = _report(job, rank, folder, imports)
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             value = result.to_json()
             value["seconds"] = round(time.perf_counter() - began, 3)
@@ -72,14 +82,8 @@ def _redirect(log: Path) -> None:
     os.close(nothing)
 
 
-def _report(
-    job: Job,
-    rank: int,
-    folder: Path,
-    ledger: Ledger,
-    finder: OverlayFinder,
-    log: Path,
-) -> Result:
+def _report(job: Job, rank: int, folder: Path, imports: Imports) -> Result:
+    ledger, log = imports.ledger, folder / f"{rank}.log"
     os.environ.update(job.environment)
     taps = folder / f"taps-{rank}"
     os.environ["EAGLE3_DEBUG_DIR"] = str(taps)
@@ -87,14 +91,19 @@ def _report(
     step_file = folder / f"{rank}.step"
     recorder = Recorder(ledger, reads, Printed(str(log)), taps, step_file)
     facts, error, trace, status = recorder.facts, "", [], "ran"
+    facts["fresh"] = not imports.done
     try:
+        if not imports.done:
+            imports.say = recorder.begin
+            imports.run()
+        with recorder.step("device"):
+            where = _place(job, rank, folder, imports)
         with recorder.step(IMPORT):
-            _import(job, finder, facts)
+            _import(job, imports.finder, facts)
         facts["imported"] = recorder.printed.take()
         torch.manual_seed(0)
         reads.install()
         dtype: torch.dtype = getattr(torch, job.dtype)
-        where = Rank(str(folder / "rendezvous"), rank, job.ranks)
         rig = Rig(dtype, where, ledger, recorder.step)
         rig.set_up(fusion=job.fusion)
         gc.freeze()
@@ -108,6 +117,8 @@ def _report(
         facts["fused_calls"] = rig.fusion.calls
         facts["fusion_available"] = rig.fusion.available
         facts["observations"] = rig.oracle.observations
+    except device.NoDevice as reason:
+        status, error = "refused", str(reason)
     except Exception as problem:
         status = "failed"
         error = told(problem)
@@ -126,6 +137,18 @@ def _report(
         trace=tuple(trace),
         facts=facts,
         tensors=recorder.tensors,
+    )
+
+
+def _place(job: Job, rank: int, folder: Path, imports: Imports) -> Rank:
+    device.note_chance(imports.ledger)
+    return Rank(
+        str(folder / "rendezvous"),
+        rank,
+        job.ranks,
+        device=device.attach(imports.device, rank),
+        backend=imports.device.backend(job.ranks),
+        kernels=imports.device.kernels,
     )
 
 

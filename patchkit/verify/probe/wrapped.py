@@ -73,7 +73,8 @@ def _build(rig: Rig, module: Any) -> Any:
     config.text_config = models.target_config(rig.target_fields)
     for name in ("encoder_only", "language_only"):
         setattr(config, name, False)
-    return module.KimiK25ForConditionalGeneration(config).eval()
+    with rig.rank.building():
+        return module.KimiK25ForConditionalGeneration(config).eval()
 
 
 def _load(rig: Rig, model: Any) -> list[str]:

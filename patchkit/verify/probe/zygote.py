@@ -1,43 +1,25 @@
 """``python -m patchkit.verify.probe.zygote FD``: import once, then fork per job.
 
 Reads one JSON object a line from standard input: first the request (``target``,
-``deferred``, ``folder``, ``timeout``, ``start_timeout``, ``slots``), then jobs. Writes
-JSON lines to file descriptor FD: ``step``, ``ready`` or ``failed``, and for each rank
-of each job ``result``. What SGLang prints goes to standard error. Ends at the end of
-its input.
+``deferred``, ``device``, ``fresh``, ``folder``, ``timeout``, ``start_timeout``,
+``slots``), then jobs. Writes JSON lines to file descriptor FD: ``step``, ``ready`` or
+``failed``, and for each rank of each job ``result``. What SGLang prints goes to
+standard error. Ends at the end of its input.
 """
 
 from __future__ import annotations
 
 import faulthandler
-import gc
 import json
 import os
-import platform
 import sys
-import time
 import traceback
 from pathlib import Path
 from typing import Any
 
 from patchkit.verify.jobs import Job
-from patchkit.verify.probe import environment, standins
-from patchkit.verify.probe.ledger import Ledger
-from patchkit.verify.probe.overlay import OverlayFinder, Preload
-
-#: What a run needs of sglang beside the overlaid modules; see ``runtime``.
-ROOTS = (
-    "sglang.srt.server_args",
-    "sglang.srt.runtime_context",
-    "sglang.srt.managers.schedule_batch",
-    "sglang.srt.distributed.parallel_state",
-    "sglang.srt.layers.dp_attention",
-    "sglang.srt.layers.moe",
-    "sglang.srt.layers.attention.torch_native_backend",
-    "sglang.srt.mem_cache.memory_pool",
-    "sglang.srt.model_executor.forward_batch_info",
-    "sglang.srt.model_executor.forward_context",
-)
+from patchkit.verify.probe.device import NoDevice
+from patchkit.verify.probe.imports import Imports
 
 
 class Zygote:
@@ -46,9 +28,7 @@ class Zygote:
     def __init__(self, request: dict[str, Any], out: int) -> None:
         self.request = request
         self.out = out
-        self.target = Path(request["target"])
-        self.ledger = Ledger(root=str(self.target))
-        self.finder = OverlayFinder(request["deferred"])
+        self.imports = Imports(request, lambda name: self.say("step", name=name))
 
     def say(self, event: str, **more: Any) -> None:
         line = json.dumps({"event": event, **more}) + "\n"
@@ -61,62 +41,23 @@ class Zygote:
         faulthandler.enable()
         faulthandler.dump_traceback_later(self.request["start_timeout"], exit=True)
         try:
-            info = self._import()
+            self.imports.prepare()
+            info = self.imports.run()
+        except NoDevice as reason:
+            self._failed(str(reason), [])
+            return False
         except Exception as error:
-            self.say(
-                "failed",
-                step=self.ledger.phase,
-                error=f"{type(error).__name__}: {error}",
-                trace=traceback.format_exc().splitlines()[-30:],
-            )
+            trace = traceback.format_exc().splitlines()[-30:]
+            self._failed(f"{type(error).__name__}: {error}", trace)
             return False
         faulthandler.cancel_dump_traceback_later()
+        self.imports.freeze()
         self.say("ready", info=info)
         return True
 
-    def _step(self, name: str) -> None:
-        self.ledger.phase = name
-        self.say("step", name=name)
-
-    def _import(self) -> dict[str, Any]:
-        began = time.perf_counter()
-        environment.prepare()
-        self._step("import torch")
-        import torch
-
-        # Before any operator runs: a pool of threads does not survive a fork.
-        torch.set_num_threads(1)
-        self._step("import transformers")
-        import transformers
-        import transformers.utils  # takes stock of what is installed
-
-        environment.shim_libraries(self.ledger)
-        self._step("import sglang")
-        environment.find_sglang_in(self.target)
-        standins.install(self.ledger)
-        sys.meta_path.insert(0, self.finder)
-        import sglang
-
-        preload = Preload(self.target, self.request["deferred"])
-        preload.run(ROOTS)
-        # What a worker needs beside sglang: imported here once, for all of them.
-        from patchkit.verify.probe import worker  # noqa: F401
-
-        gc.collect()
-        gc.freeze()
-        return {
-            "sglang": getattr(sglang, "__version__", "unknown"),
-            "file": str(sglang.__file__),
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
-            "standins": self.ledger.created,
-            "standins_called": self.ledger.called,
-            "shims": self.ledger.shims,
-            "dependents": preload.dependents,
-            "not_preloaded": preload.failed,
-            "seconds": round(time.perf_counter() - began, 3),
-        }
+    def _failed(self, error: str, trace: list[str]) -> None:
+        step = self.imports.ledger.phase
+        self.say("failed", step=step, error=error, trace=trace)
 
 
 def main() -> int:
