@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from patchkit.errors import UsageError
 from patchkit.verify.evidence import Evidence
 from patchkit.verify.jobs import Job
-from patchkit.verify.judge import gates, model, parallel, wrapper
+from patchkit.verify.judge import capture, gates, hazards, model, parallel, wrapper
+from patchkit.verify.promises import Promises
 from patchkit.verify.verdict import Check
 
 #: Switches the taps of a recipe on; see ``patchkit.tap.settings``.
@@ -80,6 +81,36 @@ CHECKS: Mapping[str, Kind] = {
         wrapper.judge_wrapper,
         "the Kimi-K2.5 wrapper loads, hands EAGLE-3's calls on, and changes nothing",
     ),
+    "unsorted-ids": Kind(
+        ("patched-hazards", "baseline-hazards"),
+        hazards.judge_unsorted,
+        "explicit ids out of order are delivered as asked, or said",
+    ),
+    "embedding-ids": Kind(
+        ("patched-hazards", "baseline-hazards"),
+        hazards.judge_embedding,
+        "id -1 captures the embedding, and disturbs no other id",
+    ),
+    "width-guard": Kind(
+        ("patched-hazards", "baseline-hazards"),
+        hazards.judge_width,
+        "one layer's state in place of several does not pass in silence",
+    ),
+    "weight-guard": Kind(
+        ("patched-hazards", "baseline-hazards"),
+        hazards.judge_weights_lost,
+        "a draft checkpoint with other names does not load in silence",
+    ),
+    "capture-switch": Kind(
+        ("patched", "patched-switch"),
+        capture.judge_switch,
+        "if promised: switched off, the setters refuse and nothing is captured",
+    ),
+    "capture-removed": Kind(
+        ("patched", "baseline"),
+        capture.judge_removed,
+        "if promised: the capture is gone, and the setter says so",
+    ),
     "gate-off": Kind(
         ("patched", "baseline"),
         gates.judge_gate_off,
@@ -124,8 +155,8 @@ def jobs_for(
     chosen: Sequence[str],
     patched: Overlay,
     baseline: Overlay | None,
+    promises: Promises,
     *,
-    gated: bool,
     setters: Sequence[str],
 ) -> list[Job]:
     """Jobs for ``chosen``, the longest first. ``baseline`` ``None``: it is the same as
@@ -134,12 +165,16 @@ def jobs_for(
     scenarios = {
         "order": f"order:{','.join(setters)}",
         "kimi": "wrapped",
+        "hazards": "hazards",
+        "switch": "switch",
         **dict.fromkeys(("tp2", "fusion"), "short"),
     }
     found = []
     for name in names:
         whose, _, variant = name.partition("-")
-        if whose == "gated" and not gated:
+        if whose == "gated" and not (promises.sites or "gate-on" in promises.fixed):
+            continue
+        if variant == "switch" and not promises.switch:
             continue
         if whose == "baseline" and baseline is None:
             continue
@@ -155,7 +190,13 @@ def jobs_for(
                 dtype="bfloat16" if variant == "bf16" else "float32",
                 ranks=2 if variant in ("tp2", "fusion") else 1,
                 fusion=variant == "fusion",
-                environment={GATE: "1"} if whose == "gated" else {},
+                environment=_environment(whose, variant, promises),
             )
         )
     return sorted(found, key=lambda job: (-job.ranks, job.scenario != "full"))
+
+
+def _environment(whose: str, variant: str, promises: Promises) -> dict[str, str]:
+    if variant == "switch":
+        return {promises.switch: "0"}
+    return {GATE: "1"} if whose == "gated" else {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import Any
 
 from patchkit.verify.jobs import FORWARD, Result
@@ -31,6 +32,10 @@ class Evidence:
     same: bool = True
     applied: tuple[str, ...] = ()
     promises: tuple[Promise, ...] = ()
+    #: checks that applied recipes promise to make right
+    fixed: frozenset[str] = frozenset()
+    #: patterns of outputs that they may change
+    changes: tuple[str, ...] = ()
     info: Mapping[str, Any] = field(default_factory=dict)
     shape: Mapping[str, Any] = field(default_factory=dict)
     overlaid: frozenset[str] = frozenset()
@@ -40,6 +45,9 @@ class Evidence:
         if self.same and job.startswith("baseline"):
             job = job.replace("baseline", "patched", 1)
         return self.results.get(job, ())
+
+    def may_change(self, output: str) -> bool:
+        return any(fnmatchcase(output, pattern) for pattern in self.changes)
 
     def one(self, job: str) -> Result | None:
         found = self.ranks(job)

@@ -14,10 +14,10 @@ from patchkit.errors import CannotRun
 from patchkit.verify import checks as kinds
 from patchkit.verify import order
 from patchkit.verify.defects import release_key
-from patchkit.verify.evidence import Evidence, Promise
+from patchkit.verify.evidence import Evidence
 from patchkit.verify.interpreter import choose_python
 from patchkit.verify.jobs import Job, Result
-from patchkit.verify.promises import find_promises
+from patchkit.verify.promises import Promises, find_promises
 from patchkit.verify.revert import check_revert
 from patchkit.verify.session import ProbeFailed, Session
 from patchkit.verify.shape import tiny_shape
@@ -180,7 +180,7 @@ class _Run:
                 chosen,
                 patched,
                 None if trees.same else baseline,
-                gated=bool(promises),
+                promises,
                 setters=setters,
             )
             try:
@@ -233,7 +233,7 @@ class _Run:
     def _evidence(
         self,
         trees: Trees,
-        promises: tuple[Promise, ...],
+        promises: Promises,
         setters: Sequence[str],
         info: dict[str, Any],
         results: dict[str, list[Result]],
@@ -245,7 +245,9 @@ class _Run:
             version=self.workspace.target.version,
             same=trees.same,
             applied=tuple(one.name for one in self.workspace.recorded.recipes),
-            promises=promises,
+            promises=promises.sites,
+            fixed=promises.fixed,
+            changes=promises.changes,
             info=info,
             shape=tiny_shape(setters),
             overlaid=frozenset(file for file in patched.values() if file),

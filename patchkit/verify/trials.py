@@ -20,6 +20,7 @@ from patchkit.verify import order
 from patchkit.verify.checks import CHECKS, jobs_for
 from patchkit.verify.evidence import Evidence, Promise
 from patchkit.verify.jobs import Job, Result, module_name
+from patchkit.verify.promises import Promises
 from patchkit.verify.session import Session
 from patchkit.verify.shape import tiny_shape
 from patchkit.verify.trees import CORE, Files, write_overlay
@@ -108,7 +109,7 @@ class Trials:
             checks,
             overlay,
             stock,
-            gated=bool(self.promises),
+            Promises(sites=self.promises),
             setters=self.setters,
         )
 

@@ -192,7 +192,8 @@ def test_a_hung_worker_is_known_to_have_hung() -> None:
 def test_a_job_that_was_not_run_is_never_a_pass() -> None:
     for name, kind in CHECKS.items():
         if kind.judge is not None and name != "gate-on":
-            found = verdict(name, promises=(Promise("aux", ("target.states",)),))
+            promised = (Promise("aux", ("target.states",)),)
+            found = verdict(name, promises=promised, fixed=frozenset({name}))
             assert found.verdict is Verdict.CANNOT_RUN, name
 
 

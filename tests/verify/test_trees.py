@@ -127,7 +127,7 @@ def test_an_overlay_names_what_must_be_absent(tmp_path: Path) -> None:
 def promised(folder: Path) -> dict[str, frozenset[int] | None]:
     workspace = opened(folder)
     with workspace.reading(dry=True):
-        return {one.site: one.layers for one in find_promises(workspace)}
+        return {one.site: one.layers for one in find_promises(workspace).sites}
 
 
 def test_only_sites_that_the_tree_has_are_promised(tree: MakeTree) -> None:

@@ -80,6 +80,7 @@ def good_run(job: str = "patched", *, captures: bool = True) -> Result:
     facts = {
         "calls": calls,
         "captures": captures,
+        "refusal": "",
         "files": {"sglang.srt.models.deepseek_v2": "deepseek_v2.py"},
         "standins_called": [],
         "weights": {"target": weights, "draft": weights},

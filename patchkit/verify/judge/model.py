@@ -59,6 +59,8 @@ def judge_capture(evidence: Evidence) -> Check:
         return problem
     patched, baseline = evidence.one("patched"), evidence.one("baseline")
     assert patched is not None and baseline is not None
+    if "capture-removed" in evidence.fixed:
+        return not_applicable("capture", "a recipe took it out: see capture-removed")
     if not patched.facts["captures"] and not baseline.facts["captures"]:
         return not_applicable("capture", "this release captures no aux states")
     tally = Tally()
@@ -73,7 +75,8 @@ def captures(
 ) -> None:
     """Every call's states are the streams of the right layers, in order."""
     if not tally.expect(
-        patched.facts["captures"], "the baseline captures aux states, this tree not"
+        patched.facts["captures"],
+        patched.facts["refusal"] or "the baseline captures aux states, this tree not",
     ):
         return
     calls, stock = patched.calls(), baseline.calls()
@@ -102,7 +105,9 @@ def captures(
             if (
                 name == "extend-logprobs-last"
                 and _unfilled(call["error"])
-                and _unfilled(theirs.get("error", ""))
+                and (
+                    _unfilled(theirs.get("error", "")) or not baseline.facts["captures"]
+                )
                 and is_known(defect, evidence.version)
             ):
                 tally.known(defect)

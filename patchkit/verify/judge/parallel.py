@@ -44,7 +44,8 @@ def judge_fusion(evidence: Evidence) -> Check:
     tally = Tally()
     defect = "capture-before-all-reduce"
     excused = (
-        is_known(defect, evidence.version)
+        name not in evidence.fixed
+        and is_known(defect, evidence.version)
         and _captured_parts(evidence, theirs)
         and _captured_parts(evidence, ours)
     )
@@ -110,7 +111,8 @@ def judge_capture_order(evidence: Evidence) -> Check:
     if (
         graph != prefill
         and None not in (graph, prefill)
-        and _layers(ours) == _layers(theirs)
+        and name not in evidence.fixed
+        and (_layers(ours) == _layers(theirs) or not theirs.facts["captures"])
         and order == ["default", "explicit"]
         and is_known(defect, evidence.version)
     ):

@@ -25,6 +25,7 @@ def judge_wrapper(evidence: Evidence) -> Check:
     missing, defect = ours.facts["missing_delegates"], "kimi-delegates"
     if (
         missing
+        and name not in evidence.fixed
         and missing == theirs.facts.get("missing_delegates")
         and is_known(defect, evidence.version)
     ):

@@ -14,6 +14,7 @@ from patchkit.verify.probe.fusion import Fusion
 from patchkit.verify.probe.gather import mend_all_gather
 from patchkit.verify.probe.ledger import Ledger
 from patchkit.verify.probe.oracle import Oracle
+from patchkit.verify.probe.recorder import told
 
 
 class Step(Protocol):
@@ -27,6 +28,7 @@ class Rig:
 
     target: Any
     draft: Any
+    captures: bool
     pools: runtime.Pools
     draft_pools: runtime.Pools
 
@@ -84,10 +86,7 @@ class Rig:
         config = models.draft_config(self.draft_fields)
         with self.rank.building():
             self.draft = LlamaForCausalLMEagle3(config).eval()
-        tensors = self._weights.draft_weights(
-            self.draft_fields, self.hidden, self.dtype
-        )
-        self.loaded["draft"] = models.load(self.draft, tensors)
+        self.loaded["draft"] = models.load(self.draft, self.draft_weights())
         self.oracle.watch_draft(self.draft)
         self.draft_pools = runtime.make_pools(
             config, self.dtype, self.rank, heads=self.rank.size
@@ -100,11 +99,27 @@ class Rig:
         )
         return found
 
+    def draft_weights(self) -> dict[str, torch.Tensor]:
+        """The draft's checkpoint, by its upstream names."""
+        found: dict[str, torch.Tensor] = self._weights.draft_weights(
+            self.draft_fields, self.hidden, self.dtype
+        )
+        return found
+
     def fresh_pools(self) -> runtime.Pools:
         """Empty pools for the target, so that a prefill owes nothing to a cache."""
         config = models.target_config(self.target_fields)
         return runtime.make_pools(config, self.dtype, self.rank)
 
-    @property
-    def captures(self) -> bool:
-        return hasattr(self.target, "set_eagle3_layers_to_capture")
+    def try_capture(self) -> str:
+        """Why the target refuses to capture; "" if it does, or can't at all. Sets
+        ``captures``, and the default layers."""
+        setter = getattr(self.target, "set_eagle3_layers_to_capture", None)
+        refusal = ""
+        if setter is not None:
+            try:
+                setter()
+            except Exception as error:
+                refusal = told(error)
+        self.captures = setter is not None and not refusal
+        return refusal

@@ -9,6 +9,7 @@ import torch
 
 from patchkit.verify.probe import runtime
 from patchkit.verify.probe.batches import DraftInput, decode_batch, extend_batch
+from patchkit.verify.probe.hazards import forced_capture, run_hazards
 from patchkit.verify.probe.recorder import Recorder
 from patchkit.verify.probe.rig import Rig
 from patchkit.verify.probe.wrapped import run_wrapped
@@ -24,6 +25,7 @@ class Scenario:
         self.lengths = [len(prompt) for prompt in self.prompts]
         ends = [sum(self.lengths[: n + 1]) - 1 for n in range(len(self.lengths))]
         self.last = torch.tensor(ends)
+        recorder.facts["refusal"] = rig.try_capture()
         recorder.facts["captures"] = rig.captures
 
     def run(self, name: str) -> None:
@@ -32,6 +34,10 @@ class Scenario:
             self._order(more.split(","))
         elif kind == "wrapped":
             run_wrapped(self.rig, self.recorder)
+        elif kind == "hazards":
+            run_hazards(self)
+        elif kind == "switch":
+            forced_capture(self, list(self.rig.prompts["layer_ids"]))
         else:
             self._calls(full=kind == "full")
 
@@ -82,8 +88,7 @@ class Scenario:
         oracle's (a release without capture)."""
         rig = self.rig
         with self.recorder.call(name) as entry:
-            batch = extend_batch(rig.pools, self.prompts, **options)
-            output = self._forward(name, rig.target, batch, rig.pools)
+            output = self.forward_target(name, **options)
             self._note(entry, output, options.get("keep", "FULL"))
             self.recorder.keep(f"{name}.logits", output.next_token_logits)
             logprobs = getattr(output, "input_token_logprobs", None)
@@ -94,6 +99,11 @@ class Scenario:
                 return states
             return self._streams(rig.prompts["layer_ids"], name)
         return None
+
+    def forward_target(self, name: str, **options: Any) -> Any:
+        """The target's own output of a prefill of all prompts."""
+        batch = extend_batch(self.rig.pools, self.prompts, **options)
+        return self._forward(name, self.rig.target, batch, self.rig.pools)
 
     def decode(self, name: str, **options: Any) -> bool:
         """One more token for each prompt; every row is a last one."""
