@@ -20,6 +20,7 @@ from patchkit.recipe import (
     BadOption,
     Constants,
     Edit,
+    EditsText,
     Import,
     Members,
     Method,
@@ -177,7 +178,10 @@ def _run(
 
 
 def _whole_file(instance: Recipe, text: Text) -> tuple[bytes, tuple[Site, ...]]:
-    """A recipe that names nothing in advance: splice back changed statements only."""
+    """A recipe that names nothing in advance."""
+    if isinstance(instance, EditsText):
+        # lines of its own choosing: LibCST need not parse the rest
+        return text.encode(instance.edit_text(text.text)), tuple(instance.found)
     module = cst.parse_module(text.text)
     if module.code != text.text:
         raise BadSource("LibCST can't print this file back unchanged")

@@ -18,6 +18,8 @@ from patchkit.recipe.anchors import (
     Unmatched,
 )
 from patchkit.recipe.base import Recipe
+from patchkit.recipe.debugcode import gate_debug_code, remove_debug_code
+from patchkit.recipe.debugcode.recipe import EditsDebugCode
 from patchkit.recipe.insertion import Insertion, insert, insert_first, insert_members
 from patchkit.recipe.sglang import (
     is_aux_states,
@@ -38,6 +40,7 @@ from patchkit.recipe.shapes import (
     tests_width_of,
     unpacked_pair,
 )
+from patchkit.recipe.wholetext import EditsText
 
 __all__ = [
     "Ambiguous",
@@ -45,6 +48,8 @@ __all__ = [
     "BadOption",
     "Constants",
     "Edit",
+    "EditsDebugCode",
+    "EditsText",
     "Import",
     "Insertion",
     "Members",
@@ -58,6 +63,7 @@ __all__ = [
     "bound_before",
     "calls_of",
     "code",
+    "gate_debug_code",
     "insert",
     "insert_first",
     "insert_members",
@@ -65,6 +71,7 @@ __all__ = [
     "joins_last_axis",
     "layer_name",
     "only",
+    "remove_debug_code",
     "statements",
     "states_handed",
     "target_names",

@@ -1,0 +1,267 @@
+"""Whether evaluating an expression does more than look, and what it prints."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+
+from patchkit.recipe.debugcode import words
+from patchkit.recipe.debugcode.names import Function, Names, Variable
+
+#: Annotations and calls that make an iterator, which can be read once.
+_ITERATOR = re.compile(r"\b(Iterable|Iterator|Generator)\b")
+_MAKES_ITERATOR = frozenset(["iter", "map", "filter", "zip", "reversed", "enumerate"])
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What else is debug code: loggers by a pattern, calls by name, dumps."""
+
+    pattern: re.Pattern[str] | None = None
+    calls: frozenset[str] = frozenset()
+    dumps: bool = False
+
+
+def shown(node: ast.AST) -> str:
+    """Code for a message: one short line."""
+    text = " ".join(ast.unparse(node).split())
+    return f"`{text}`" if len(text) <= 60 else f"`{text[:57]}...`"
+
+
+class Effects:
+    """``helpers``: the functions of this file that only look or print; ``printing``:
+    those of them that print."""
+
+    def __init__(self, names: Names, wanted: Wanted):
+        self.names = names
+        self.wanted = wanted
+        self.helpers: set[Variable] = set()
+        self.printing: set[Variable] = set()
+
+    def reason(self, node: ast.AST, sinks: list[ast.Call]) -> str:
+        """Why evaluating may change something, or nothing. Output is no change: the
+        calls that print are added to ``sinks``."""
+        if isinstance(node, (ast.Constant, ast.Name)):
+            return ""
+        if isinstance(node, ast.Lambda):
+            return self.reason(node.body, sinks)
+        if isinstance(node, (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)):
+            return f"{shown(node)} does more than look"
+        if isinstance(node, ast.Call):
+            return self._call(node, sinks)
+        if isinstance(node, ast.comprehension):
+            used = self.uses_up(node.iter)
+            if used:
+                return used
+        for part in ast.iter_child_nodes(node):
+            if isinstance(part, (ast.expr, ast.comprehension, ast.keyword)):
+                found = self.reason(part, sinks)
+                if found:
+                    return found
+        return ""
+
+    def uses_up(self, node: ast.expr) -> str:
+        """Why iterating over ``node`` may take something from who reads it next."""
+        if not isinstance(node, ast.Name):
+            return ""
+        variable = self.names.variable.get(node)
+        if variable is None:
+            return ""
+        parameter = self.names.parameters.get(variable)
+        annotation = parameter.annotation if parameter is not None else None
+        once = annotation is not None and bool(
+            _ITERATOR.search(ast.unparse(annotation))
+        )
+        for store in self.names.stores.get(variable, ()):
+            value = getattr(store.statement, "value", None)
+            once = once or isinstance(value, ast.GeneratorExp)
+            if isinstance(value, ast.Call):
+                once = once or words.dotted(value.func) in _MAKES_ITERATOR
+        return f"it may use up the iterator `{node.id}`" if once else ""
+
+    def _call(self, node: ast.Call, sinks: list[ast.Call]) -> str:
+        arguments = [*node.args, *(one.value for one in node.keywords)]
+        sink = self.is_output(node)
+        if isinstance(sink, str):
+            return sink
+        if sink:
+            sinks.append(node)
+        elif not self._only_looks(node):
+            return f"{shown(node.func)} may do more than look"
+        if isinstance(node.func, ast.Attribute):
+            arguments.insert(0, node.func.value)
+        for one in arguments:
+            found = self.reason(one, sinks)
+            if found:
+                return found
+        if self._builtin(node.func) in words.CONSUMERS:
+            return self._consumes(node)
+        return ""
+
+    def _consumes(self, node: ast.Call) -> str:
+        called = [one.value for one in node.keywords if one.arg == "key"]
+        if self._builtin(node.func) in ("map", "filter"):
+            called += node.args[:1]
+        for one in called:
+            known = isinstance(one, (ast.Lambda, ast.Constant)) or (
+                self._builtin(one) in words.BUILTINS
+                or self.names.variable.get(one) in self.helpers
+            )
+            if not known:
+                return f"{shown(one)} may do more than look"
+        return next(filter(None, map(self.uses_up, node.args)), "")
+
+    def _builtin(self, node: ast.expr) -> str:
+        """The name of the builtin function that ``node`` is, or nothing."""
+        if not isinstance(node, ast.Name):
+            return ""
+        variable = self.names.variable.get(node)
+        if variable is None or variable.kind != "global":
+            return ""
+        return "" if self.names.stores.get(variable) else node.id
+
+    # -- what prints --------------------------------------------------------------
+
+    def is_output(self, node: ast.Call) -> bool | str:
+        """Whether this call is debug output; a text: it is, but can't be treated so."""
+        path = self.names.path(node.func)
+        last = path.rpartition(".")[2]
+        if self._builtin(node.func) in ("print", "pprint") or path in words.OUTPUT:
+            return self._prints_where(node)
+        if path and path in self.wanted.calls:
+            return True
+        if path in words.DUMPS or self._writes_array(node):
+            return self.wanted.dumps or f"{shown(node.func)} writes a dump"
+        if self._is_logger_call(node, last):
+            return self._names_subject(node)
+        if isinstance(node.func, ast.Attribute):
+            if node.func.attr in words.HOOKS:
+                return self._hooks_output(node)
+            if node.func.attr in words.FILE_METHODS:
+                return self.is_handle(node.func.value)
+            if node.func.attr == "remove":
+                return self._is_hook(node.func.value)
+        return self.callee(node) in self.printing
+
+    def _prints_where(self, node: ast.Call) -> bool | str:
+        for one in node.keywords:
+            if one.arg == "file" and not (
+                self.names.path(one.value).startswith("sys.")
+                or self.is_handle(one.value)
+            ):
+                return f"it prints into {shown(one.value)}, which may be no log"
+        return True
+
+    def _writes_array(self, node: ast.Call) -> bool:
+        return isinstance(node.func, ast.Attribute) and node.func.attr == "tofile"
+
+    def _is_logger_call(self, node: ast.Call, last: str) -> bool:
+        if isinstance(node.func, ast.Name):
+            return last in words.LOG_HELPERS
+        if not isinstance(node.func, ast.Attribute):
+            return False
+        base = words.dotted(node.func.value).rpartition(".")[2]
+        return node.func.attr in words.LOG_METHODS and words.is_logger(base)
+
+    def _names_subject(self, node: ast.Call) -> bool:
+        if words.subjects(node) & words.SUBJECTS:
+            return True
+        pattern = self.wanted.pattern
+        return bool(pattern and pattern.search(ast.unparse(node)))
+
+    def is_handle(self, node: ast.expr) -> bool:
+        """Whether this is a file that the code opened to write, and nothing else."""
+        variable = self.names.variable.get(node)
+        stores = self.names.stores.get(variable, []) if variable else []
+        return bool(stores) and all(self._opens(one.statement) for one in stores)
+
+    def _opens(self, statement: ast.stmt) -> bool:
+        if isinstance(statement, (ast.Assign, ast.AnnAssign)):
+            return statement.value is not None and self.is_open(statement.value)
+        if isinstance(statement, ast.With):
+            return all(self.is_open(one.context_expr) for one in statement.items)
+        return False
+
+    def is_open(self, node: ast.expr) -> bool:
+        """``open(path, mode)`` in a mode that writes text or bytes."""
+        if not isinstance(node, ast.Call) or self._builtin(node.func) != "open":
+            return False
+        mode = [*node.args[1:2], *(k.value for k in node.keywords if k.arg == "mode")]
+        return bool(mode) and all(
+            isinstance(one, ast.Constant) and bool({*"wax"} & {*str(one.value)})
+            for one in mode
+        )
+
+    def _hooks_output(self, node: ast.Call) -> bool:
+        """Registering a hook that prints and returns nothing."""
+        hook = node.args[0] if node.args else None
+        if isinstance(hook, ast.Lambda):
+            # what else a hook returns would replace the module's output
+            sinks: list[ast.Call] = []
+            fine = not self.reason(hook.body, sinks)
+            return fine and hook.body in sinks
+        variable = self.names.variable.get(hook) if hook is not None else None
+        if variable is None or variable not in self.printing:
+            return False
+        made = self.names.stores[variable][0].statement
+        return not any(
+            isinstance(one, ast.Return) and one.value is not None
+            for one in ast.walk(made)
+        )
+
+    def _is_hook(self, node: ast.expr) -> bool:
+        """What registering a printing hook returned."""
+        variable = self.names.variable.get(node)
+        stores = self.names.stores.get(variable, []) if variable else []
+        made = [getattr(one.statement, "value", None) for one in stores]
+        return bool(made) and all(
+            isinstance(one, ast.Call)
+            and isinstance(one.func, ast.Attribute)
+            and one.func.attr in words.HOOKS
+            and self._hooks_output(one)
+            for one in made
+        )
+
+    # -- what only looks ----------------------------------------------------------
+
+    def callee(self, node: ast.Call) -> Variable | None:
+        """The variable of a function of this file that is called by name, or of a
+        method that is called on ``self``."""
+        if isinstance(node.func, ast.Attribute):
+            base = node.func.value
+            if not (isinstance(base, ast.Name) and base.id in ("self", "cls")):
+                return None
+        return self.names.variable.get(node.func)
+
+    def _only_looks(self, node: ast.Call) -> bool:
+        builtin = self._builtin(node.func)
+        if builtin in words.BUILTINS or self.callee(node) in self.helpers:
+            return True
+        path = self.names.path(node.func)
+        if path and words.only_looks(path):
+            variable = self.names.variable.get(node.func)
+            stores = self.names.stores.get(variable, []) if variable else []
+            # a function of that name in this file is judged by what it does
+            return not any(isinstance(one.statement, Function) for one in stores)
+        if self.is_open(node):
+            return True
+        if not isinstance(node.func, ast.Attribute):
+            return False
+        method, base = node.func.attr, node.func.value
+        if method in words.CONVERSIONS:
+            return self._is_tensor(base)
+        if method == "get":
+            return bool(node.args) and not node.keywords
+        return method in words.METHODS or words.only_looks(method)
+
+    def _is_tensor(self, node: ast.expr) -> bool:
+        """Whether a conversion of ``node`` makes a copy: modules are converted in
+        place. A module is called, or an attribute that is not named as a tensor."""
+        if isinstance(node, ast.Name):
+            return node.id not in self.names.called and node.id not in (
+                *("self", "cls", "layer", "module", "model", "mod", "m"),
+            )
+        if isinstance(node, ast.Attribute):
+            return words.is_tensor_name(node.attr)
+        return True

@@ -1,0 +1,99 @@
+"""Whether a variable was made for debugging, or may be the release's own."""
+
+from __future__ import annotations
+
+import ast
+
+from patchkit.recipe.debugcode import words
+from patchkit.recipe.debugcode.effects import Effects
+from patchkit.recipe.debugcode.names import Access, Function, Names, Variable
+from patchkit.recipe.debugcode.statements import Statements, is_own
+from patchkit.recipe.debugcode.switch import mentions
+
+_MADE = (
+    *(ast.Call, ast.List, ast.Dict, ast.Set, ast.ListComp, ast.SetComp, ast.DictComp),
+    *(ast.JoinedStr, ast.Lambda, ast.Compare),
+)
+
+
+class Evidence:
+    """Shipped code has locals, attributes and globals that nothing in their file
+    reads: a print of one must not take it along. So that only debug code reads a
+    variable is not enough."""
+
+    def __init__(self, names: Names, effects: Effects, statements: Statements):
+        self.names = names
+        self.effects = effects
+        self.statements = statements
+        self._known: dict[Variable, bool] = {}
+
+    def is_debug(self, variable: Variable) -> bool:
+        if variable not in self._known:
+            self._known[variable] = self._judge(variable)
+        return self._known[variable]
+
+    def _judge(self, variable: Variable) -> bool:
+        stores = self.names.stores.get(variable, [])
+        if not stores or variable in self.names.parameters:
+            return False
+        if any(self.statements.facts[one.statement].reason for one in stores):
+            return False
+        if variable.kind == "local":
+            return words.names_debugging(variable.name) or any(
+                self._makes(one) for one in stores
+            )
+        if any(
+            isinstance(one.node, ast.Attribute) and not is_own(one.node)
+            for one in stores
+        ):
+            return False
+        if len(stores) == 1 and isinstance(stores[0].statement, Function):
+            return variable in self.effects.printing or (
+                variable.kind == "global" and variable.name.startswith("_")
+            )
+        if isinstance(stores[0].statement, (ast.Import, ast.ImportFrom)):
+            return all(self._is_plain_import(one) for one in stores)
+        return bool({"dbg", "debug"} & words.words(variable.name)) or any(
+            self._is_driven(one) for one in stores
+        ) or self._is_added_to(variable)  # fmt: skip
+
+    def _makes(self, store: Access) -> bool:
+        """A temporary that computes something, not one that names a part."""
+        statement = store.statement
+        if not isinstance(statement, (ast.Assign, ast.AnnAssign)):
+            return True
+        value = statement.value
+        return value is None or isinstance(value, ast.Constant) or any(
+            isinstance(one, _MADE) for one in ast.walk(value)
+        )  # fmt: skip
+
+    def _is_plain_import(self, store: Access) -> bool:
+        """At the top level, not under an ``if`` or ``try``."""
+        return self.names.parent[store.statement] is None
+
+    def _is_driven(self, store: Access) -> bool:
+        """A counter, a latch, a switch or a log file: its value comes from debugging.
+
+        A constant in ``__init__`` is not enough.
+        """
+        statement = store.statement
+        value = getattr(statement, "value", None)
+        assigns = isinstance(statement, (ast.Assign, ast.AnnAssign)) and value
+        if assigns and (mentions(value) or self.effects.is_open(value)):
+            return True
+        function = self.names.function[statement]
+        if function is None or getattr(function, "name", "") == "__init__":
+            return False
+        if isinstance(statement, ast.AugAssign):
+            return True
+        return any(
+            store.variable in self.names.loaded[one]
+            for one in self.names.ancestors(statement)
+        )
+
+    def _is_added_to(self, variable: Variable) -> bool:
+        return any(
+            self.statements.facts[one.statement].kind == "mutation"
+            and self.names.function[one.statement] is not None
+            for one in self.names.loads.get(variable, ())
+        )
