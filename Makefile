@@ -5,7 +5,7 @@ JOBS ?= 2
 BIN := $(VENV)/bin
 export PATCHKIT_CACHE ?= $(CURDIR)/.cache
 
-.PHONY: demo test lint matrix crash verify-matrix mutants bench clean
+.PHONY: demo test lint docs matrix pairs crash verify-matrix mutants bench clean
 
 # The extras pin torch 2.13.0; install a CPU build into $(VENV) first to save gigabytes.
 $(VENV)/installed: setup.cfg
@@ -28,6 +28,14 @@ lint: $(VENV)/installed
 # all 58 releases: apply, idempotence, strip, sites, golden lines, LibCST's own runner
 matrix: $(VENV)/installed
 	$(BIN)/python tests/matrix.py
+
+# every two recipes on every sampled release: any order, any one taken away
+pairs: $(VENV)/installed
+	$(BIN)/python tests/pairs.py
+
+# the pages under docs/recipes/, from the recipes
+docs: $(VENV)/installed
+	$(BIN)/python docs/recipe_pages.py
 
 # every kill point of every scenario
 crash: $(VENV)/installed

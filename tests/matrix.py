@@ -1,4 +1,7 @@
-"""`make matrix`: debug-logging on all 58 releases, as a table. Exit 1 on a failure."""
+"""`make matrix`: the recipes on all 58 releases, as a table. Exit 1 on a failure.
+
+The first columns are debug-logging's, the last two every recipe's.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import traceback
 from multiprocessing import Pool
 from pathlib import Path
 
+import test_every_recipe as every
 import test_releases as checks
 from support import RELEASES
 
@@ -24,6 +28,13 @@ CHECKS = {
     "round trip": lambda release: _in_a_folder(
         checks.test_round_trip_in_a_checkout_and_in_site_packages, release
     ),
+    "every recipe": lambda release: [
+        every.test_it_fits_is_idempotent_and_strips_to_the_original(name, release)
+        for name in every.INFOS
+    ],
+    "its golden": lambda release: [
+        every.test_golden(name, release) for name in every.INFOS
+    ],
 }
 
 

@@ -31,7 +31,12 @@ def report_json(report: Report, *, strict: bool) -> dict[str, Any]:
                 "reason": one.reason,
                 "details": list(one.details),
                 "known_defects": [
-                    {"name": name, "text": DEFECTS[name].text} for name in one.defects
+                    {
+                        "name": name,
+                        "text": DEFECTS[name].text,
+                        "recipe": report.remedies.get(DEFECTS[name].check),
+                    }
+                    for name in one.defects
                 ],
                 "compared": one.compared,
                 "seconds": one.seconds,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,7 +43,8 @@ class Options:
 
 @dataclass(frozen=True)
 class Report:
-    """``info`` is what the probe says of its environment."""
+    """``info`` is what the probe says of its environment; ``remedies``: check -> the
+    recipe that promises to make it right."""
 
     version: str
     package: str
@@ -56,6 +57,7 @@ class Report:
     seconds: float = 0.0
     peak_mb: int = 0
     device: str = "cpu"
+    remedies: Mapping[str, str] = field(default_factory=dict)
 
     def exit_code(self, *, strict: bool = False) -> int:
         """0, 1 (a FAIL; with ``strict`` a known defect), 4 (something could not run,
@@ -110,6 +112,11 @@ def verify(workspace: Workspace, options: Options, say: Say) -> Report:
         seconds=round(time.perf_counter() - began, 3),
         peak_mb=peak,
         device=options.device,
+        remedies={
+            claim.partition("[")[0]: info.name
+            for info in workspace.registry.near()
+            for claim in info.fixes
+        },
     )
 
 

@@ -42,7 +42,10 @@ def report_text(report: Report, style: Style, *, strict: bool) -> str:
     if defects:
         lines += ["", style("Known defects of stock SGLang, met here:", "bold")]
     for name in defects:
-        first, *more = wrap(f"{name}: {DEFECTS[name].text}", WIDTH - 4)
+        defect = DEFECTS[name]
+        remedy = report.remedies.get(defect.check)
+        text = defect.text + (f" (patchkit apply {remedy})" if remedy else "")
+        first, *more = wrap(f"{name}: {text}", WIDTH - 4)
         lines += ["  " + first, *("    " + line for line in more)]
     lines += ["", _summary(report, style, strict=strict)]
     return "\n".join(lines)
