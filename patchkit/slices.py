@@ -125,10 +125,8 @@ def _locate_lines(
     """In front of which line new ones go; see ``patchkit.recipe.base.position``."""
     last: ast.stmt | None = None
     for node in tree.body:
-        if isinstance(edit, Constants) and isinstance(
-            node, (ast.FunctionDef, ast.ClassDef)
-        ):
-            break
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and last is not None:
+            break  # an import further down comes too late for these
         if not isinstance(node, (ast.Import, ast.ImportFrom)):
             continue
         last = node

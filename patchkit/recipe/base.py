@@ -241,10 +241,8 @@ def position(module: cst.Module, edit: Import | Constants) -> tuple[int, bool]:
     ``Import.goes_before``. And whether they belong to the one above."""
     last = None
     for index, statement in enumerate(module.body):
-        if isinstance(edit, Constants) and isinstance(
-            statement, (cst.FunctionDef, cst.ClassDef)
-        ):
-            break
+        if isinstance(statement, (cst.FunctionDef, cst.ClassDef)) and last is not None:
+            break  # an import further down comes too late for these
         node = _import_of(statement)
         if node is None:
             continue
