@@ -22,8 +22,11 @@ from patchkit.recipe.debugcode import gate_debug_code, remove_debug_code
 from patchkit.recipe.debugcode.recipe import EditsDebugCode
 from patchkit.recipe.insertion import Insertion, insert, insert_first, insert_members
 from patchkit.recipe.sglang import (
+    LayerCall,
+    deferral_mark,
     is_aux_states,
     joins_last_axis,
+    layer_calls,
     layer_name,
     states_handed,
 )
@@ -52,6 +55,7 @@ __all__ = [
     "EditsText",
     "Import",
     "Insertion",
+    "LayerCall",
     "Members",
     "Method",
     "NotNeeded",
@@ -63,12 +67,14 @@ __all__ = [
     "bound_before",
     "calls_of",
     "code",
+    "deferral_mark",
     "gate_debug_code",
     "insert",
     "insert_first",
     "insert_members",
     "is_aux_states",
     "joins_last_axis",
+    "layer_calls",
     "layer_name",
     "only",
     "remove_debug_code",

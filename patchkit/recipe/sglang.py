@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import libcst as cst
 
-from patchkit.recipe.shapes import argument, code, only, statements, target_names
+from patchkit.recipe.shapes import (
+    argument,
+    assigned_call,
+    code,
+    only,
+    statements,
+    target_names,
+)
 
 
 def states_handed(call: cst.Call) -> tuple[str, str]:
@@ -36,6 +45,56 @@ def layer_name(loop: cst.For) -> str | None:
             if len(names) == 1:
                 return names[0]
     return None
+
+
+@dataclass(frozen=True)
+class LayerCall:
+    """``statement``: ``... = layer(...)`` inside ``loop``; ``index`` and ``layer`` are
+    the names of the loop's variable and of the layer."""
+
+    loop: cst.For
+    index: str
+    layer: str
+    statement: cst.CSTNode
+    call: cst.Call
+
+    def stream(self) -> tuple[str, str]:
+        """The names of the hidden states and of the residual, which the call takes
+        and returns; "" for what it does not (no residual from 0.5.21 on)."""
+        given = [
+            one.value.value
+            for one in self.call.args
+            if isinstance(one.value, cst.Name)
+        ]
+        both = [name for name in target_names(only(self.statement)) if name in given]
+        residual = "residual" if "residual" in both else ""
+        return next((name for name in both if name != residual), ""), residual
+
+
+def layer_calls(function: cst.FunctionDef) -> list[LayerCall]:
+    """The calls of a layer in loops over ``self.layers``."""
+    found = []
+    for loop in statements(function):
+        if not isinstance(loop, cst.For) or not isinstance(loop.target, cst.Name):
+            continue
+        layer = layer_name(loop)
+        for statement in statements(loop):
+            call = assigned_call(only(statement))
+            if layer is not None and call is not None and code(call.func) == layer:
+                found.append(LayerCall(loop, loop.target.value, layer, statement, call))
+    return found
+
+
+def deferral_mark(function: cst.FunctionDef) -> str:
+    """The attribute that a decoder layer's ``forward`` sets on its output when it
+    leaves the all-reduce to the next layer; "" if it never does."""
+    for statement in statements(function):
+        node = only(statement)
+        if isinstance(node, cst.Assign) and code(node.value) == "True":
+            target = node.targets[0].target
+            if isinstance(target, cst.Attribute) and "allreduce" in target.attr.value:
+                return target.attr.value
+    return ""
 
 
 def joins_last_axis(call: cst.Call) -> bool:
