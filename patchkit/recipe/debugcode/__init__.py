@@ -30,12 +30,16 @@ class Edited:
     gated: bool
 
 
-def wanted(pattern: str, calls: str, dumps: bool) -> Wanted:
-    """``pattern``: a regular expression, "" for none; raises re.error."""
+def wanted(
+    pattern: str = "", calls: str = "", dumps: bool = False, ships_logger: bool = True
+) -> Wanted:
+    """``pattern``: a regular expression, "" for none; raises re.error. ``calls``: a
+    list with commas."""
     return Wanted(
         re.compile(pattern) if pattern else None,
         frozenset(one.strip() for one in calls.split(",") if one.strip()),
         dumps,
+        ships_logger,
     )
 
 

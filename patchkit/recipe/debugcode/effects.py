@@ -13,14 +13,20 @@ from patchkit.recipe.debugcode.names import Function, Names, Variable
 _ITERATOR = re.compile(r"\b(Iterable|Iterator|Generator)\b")
 _MAKES_ITERATOR = frozenset(["iter", "map", "filter", "zip", "reversed", "enumerate"])
 
+DUMPS = "writes a dump (-O dumps=yes takes it out too)"
+
 
 @dataclass(frozen=True)
 class Wanted:
-    """What else is debug code: loggers by a pattern, calls by name, dumps."""
+    """What else is debug code: loggers by a pattern, calls by name, dumps.
+
+    ``ships_logger``: whether a ``logger`` of the module is the release's own.
+    """
 
     pattern: re.Pattern[str] | None = None
     calls: frozenset[str] = frozenset()
     dumps: bool = False
+    ships_logger: bool = True
 
 
 def shown(node: ast.AST) -> str:
@@ -132,7 +138,7 @@ class Effects:
         if path and path in self.wanted.calls:
             return True
         if path in words.DUMPS or self._writes_array(node):
-            return self.wanted.dumps or f"{shown(node.func)} writes a dump"
+            return self.wanted.dumps or f"{shown(node.func)} {DUMPS}"
         if self._is_logger_call(node, last):
             return self._names_subject(node)
         if isinstance(node.func, ast.Attribute):

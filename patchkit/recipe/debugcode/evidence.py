@@ -6,7 +6,13 @@ import ast
 
 from patchkit.recipe.debugcode import words
 from patchkit.recipe.debugcode.effects import Effects
-from patchkit.recipe.debugcode.names import Access, Function, Names, Variable
+from patchkit.recipe.debugcode.names import (
+    Access,
+    Function,
+    Names,
+    Variable,
+    inside,
+)
 from patchkit.recipe.debugcode.statements import Statements, is_own
 from patchkit.recipe.debugcode.switch import mentions
 
@@ -48,9 +54,7 @@ class Evidence:
         ):
             return False
         if len(stores) == 1 and isinstance(stores[0].statement, Function):
-            return variable in self.effects.printing or (
-                variable.kind == "global" and variable.name.startswith("_")
-            )
+            return self._is_debug_function(variable, stores[0].statement)
         if isinstance(stores[0].statement, (ast.Import, ast.ImportFrom)):
             return all(self._is_plain_import(one) for one in stores)
         return bool({"dbg", "debug"} & words.words(variable.name)) or any(
@@ -67,6 +71,17 @@ class Evidence:
             isinstance(one, _MADE) for one in ast.walk(value)
         )  # fmt: skip
 
+    def _is_debug_function(self, variable: Variable, function: ast.stmt) -> bool:
+        """It prints and returns nothing; or it is private to the file. A print that
+        was put into a shipped function does not make it one."""
+        returns = any(
+            isinstance(one, ast.Return) and one.value is not None
+            for one in inside(function)
+        )
+        if variable in self.effects.printing and not returns:
+            return True
+        return variable.kind == "global" and variable.name.startswith("_")
+
     def _is_plain_import(self, store: Access) -> bool:
         """At the top level, not under an ``if`` or ``try``."""
         return self.names.parent[store.statement] is None
@@ -78,8 +93,16 @@ class Evidence:
         """
         statement = store.statement
         value = getattr(statement, "value", None)
-        assigns = isinstance(statement, (ast.Assign, ast.AnnAssign)) and value
-        if assigns and (mentions(value) or self.effects.is_open(value)):
+        if isinstance(value, ast.Call) and (
+            self.names.path(value.func) == "logging.getLogger"
+        ):
+            shipped = (
+                self.effects.wanted.ships_logger and store.variable.name == "logger"
+            )
+            return not shipped
+        if isinstance(value, ast.expr) and (
+            mentions(value) or self.effects.is_open(value)
+        ):
             return True
         function = self.names.function[statement]
         if function is None or getattr(function, "name", "") == "__init__":

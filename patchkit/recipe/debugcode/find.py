@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from patchkit.recipe.debugcode.effects import Effects, Wanted, shown
+from patchkit.recipe.debugcode.effects import DUMPS, Effects, Wanted, shown
 from patchkit.recipe.debugcode.evidence import Evidence
 from patchkit.recipe.debugcode.names import Function, Names, Variable, blocks, inside
 from patchkit.recipe.debugcode.statements import Statements
@@ -84,7 +84,7 @@ class Finder:
                 if isinstance(call, (ast.Yield, ast.YieldFrom, ast.Await)):
                     return "it yields"
                 said = self.effects.is_output(call) if isinstance(call, ast.Call) else 0
-                if isinstance(said, str) and "dump" in said:
+                if isinstance(said, str) and said.endswith(DUMPS):
                     return said
         return ""
 
@@ -216,7 +216,8 @@ class Finder:
     def _left(
         self, found: DebugCode, pinned: set[ast.stmt]
     ) -> list[tuple[ast.stmt, str]]:
-        left = list(self.kept.items())
+        # a dump is told where it stands
+        left = [item for item in self.kept.items() if not item[1].endswith(DUMPS)]
         for one in self.names.parent:
             if found.is_covered(one) or isinstance(one, Function):
                 continue

@@ -79,16 +79,16 @@ class Gate:
         if not isinstance(node, (ast.Assign, ast.AnnAssign)):
             return False
         value = node.value
+        if isinstance(value, ast.Call):
+            made = self.code.names.path(value.func)
+            return made == "logging.getLogger" or (
+                not value.args and made in ("dict", "list", "set")
+            )
         return (
             value is None
             or isinstance(value, (ast.Constant, ast.Lambda))
             or (isinstance(value, (ast.List, ast.Set)) and not value.elts)
             or (isinstance(value, ast.Dict) and not value.keys)
-            or (
-                (isinstance(value, ast.Call) and not value.args)
-                and isinstance(value.func, ast.Name)
-                and value.func.id in ("dict", "list", "set")
-            )
         )
 
     def _joins(self, last: ast.stmt, one: ast.stmt) -> bool:

@@ -208,11 +208,15 @@ class Names:
                 self._store(variable, node, statement)
         elif isinstance(node, ast.Constant):
             if isinstance(node.value, str) and node.value.isidentifier():
-                # getattr(self, "name"), __all__, a key: a reading of that name
-                self._load(Variable("attribute", node.value), node, statement)
-                self._load(Variable("global", node.value), node, statement)
+                # in __all__ or a table of names: may be a reading of that name
+                for kind in ("attribute", "global"):
+                    variable = Variable(kind, node.value)
+                    self.loads[variable].append(Access(variable, node, statement))
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             self.called.add(node.func.id)
+            if node.func.id in ("getattr", "hasattr") and len(node.args) > 1:
+                named = getattr(node.args[1], "value", None)
+                self.loaded[statement].append(Variable("attribute", str(named)))
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             self.called.add(node.func.attr)
         if isinstance(node, (*_COMPREHENSION, ast.Lambda)):

@@ -122,7 +122,7 @@ _FUNCTIONS = re.compile(
     r"|collections\.(Counter|defaultdict|OrderedDict|deque|namedtuple)"
     r"|hashlib\.\w+|uuid\.uuid4|functools\.partial|itertools\.(chain|islice|count)"
     r"|contextlib\.(suppress|nullcontext)|warnings\.catch_warnings"
-    r"|operator\.\w+|platform\.\w+|string\.\w+|re\.(match|search|findall|sub|compile"
+    r"|logging\.getLogger|operator\.\w+|platform\.\w+|string\.\w+|re\.(match|search|findall|sub|compile"
     r"|fullmatch|split))"
 )
 #: Names that say that a function only looks.
