@@ -21,6 +21,12 @@ from patchkit.recipe.base import Recipe
 from patchkit.recipe.debugcode import gate_debug_code, remove_debug_code
 from patchkit.recipe.debugcode.recipe import EditsDebugCode
 from patchkit.recipe.insertion import Insertion, insert, insert_first, insert_members
+from patchkit.recipe.setters import (
+    ids_parameter,
+    layers_target,
+    method_of,
+    with_method,
+)
 from patchkit.recipe.sglang import (
     LayerCall,
     deferral_mark,
@@ -69,6 +75,7 @@ __all__ = [
     "code",
     "deferral_mark",
     "gate_debug_code",
+    "ids_parameter",
     "insert",
     "insert_first",
     "insert_members",
@@ -76,6 +83,8 @@ __all__ = [
     "joins_last_axis",
     "layer_calls",
     "layer_name",
+    "layers_target",
+    "method_of",
     "only",
     "remove_debug_code",
     "statements",
@@ -83,4 +92,5 @@ __all__ = [
     "target_names",
     "tests_width_of",
     "unpacked_pair",
+    "with_method",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from patchkit.verify.probe import runtime
 from patchkit.verify.probe.batches import DraftInput, decode_batch, extend_batch
 from patchkit.verify.probe.hazards import forced_capture, run_hazards
+from patchkit.verify.probe.named_draft import named_draft
 from patchkit.verify.probe.recorder import Recorder
 from patchkit.verify.probe.rig import Rig
 from patchkit.verify.probe.wrapped import run_wrapped
@@ -224,13 +226,19 @@ class Scenario:
     # -- the order of a server's start ----------------------------------------------
 
     def _order(self, setters: Sequence[str]) -> None:
-        """The first setter stands when graphs are captured, the last at prefill."""
-        for number, which in enumerate(setters):
-            self.set_layers(which)
-            if number == 0:
-                self.extend("warm-up")  # a decode reads the cache
-                self.decode("graph")
-        self.extend("prefill")
+        """The first setter stands when graphs are captured, the last at prefill. Where
+        one is called without ids, those of the draft can be read by then."""
+        named: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+        if "default" in setters:
+            rig = self.rig
+            named = named_draft(rig.draft_fields, rig.prompts["layer_ids"])
+        with named:
+            for number, which in enumerate(setters):
+                self.set_layers(which)
+                if number == 0:
+                    self.extend("warm-up")  # a decode reads the cache
+                    self.decode("graph")
+            self.extend("prefill")
 
     def _forward(self, call: str, model: Any, batch: Any, pools: runtime.Pools) -> Any:
         self.rig.oracle.begin(call)
