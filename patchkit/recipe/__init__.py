@@ -18,6 +18,7 @@ from patchkit.recipe.anchors import (
     Unmatched,
 )
 from patchkit.recipe.base import Recipe
+from patchkit.recipe.captures import Captures, find_captures
 from patchkit.recipe.debugcode import gate_debug_code, remove_debug_code
 from patchkit.recipe.debugcode.recipe import EditsDebugCode
 from patchkit.recipe.insertion import Insertion, insert, insert_first, insert_members
@@ -55,6 +56,7 @@ __all__ = [
     "Ambiguous",
     "AnchorMissing",
     "BadOption",
+    "Captures",
     "Constants",
     "Edit",
     "EditsDebugCode",
@@ -74,6 +76,7 @@ __all__ = [
     "calls_of",
     "code",
     "deferral_mark",
+    "find_captures",
     "gate_debug_code",
     "ids_parameter",
     "insert",
