@@ -159,7 +159,11 @@ def _run(
         first = members[0]
         if isinstance(first, (Import, Constants)):
             instance.indent = indentation(tree, lines)
-            code = instance.marked(instance.top_level_lines(first))
+            try:
+                code = instance.marked(instance.top_level_lines(first))
+            except Unmatched as problem:
+                sites.append(_site(first.site, problem, lines, None))
+                continue
             new = _new_lines(code, text, lines, span.start)
             sites.append(Site(first.site, Status.CHANGED, span.start + 1))
             changes.append((span, new))

@@ -35,6 +35,7 @@ from patchkit.recipe.sglang import (
     joins_last_axis,
     layer_calls,
     layer_name,
+    setters_of,
     states_handed,
 )
 from patchkit.recipe.shapes import (
@@ -45,6 +46,7 @@ from patchkit.recipe.shapes import (
     calls_of,
     code,
     only,
+    reads_attribute,
     statements,
     target_names,
     tests_width_of,
@@ -89,7 +91,9 @@ __all__ = [
     "layers_target",
     "method_of",
     "only",
+    "reads_attribute",
     "remove_debug_code",
+    "setters_of",
     "statements",
     "states_handed",
     "target_names",

@@ -105,7 +105,8 @@ class Constants:
     """Lines at the top level, below the imports: what method ``edit`` returns.
 
     ``edit() -> list of physical lines``; none of them may need a name that the
-    imports in front of the first class or function do not give.
+    imports in front of the first class or function do not give. It may raise NotNeeded,
+    so it stands behind the edits that tell whether the constants are needed.
     """
 
     site: str

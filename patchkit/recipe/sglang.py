@@ -62,9 +62,7 @@ class LayerCall:
         """The names of the hidden states and of the residual, which the call takes
         and returns; "" for what it does not (no residual from 0.5.21 on)."""
         given = [
-            one.value.value
-            for one in self.call.args
-            if isinstance(one.value, cst.Name)
+            one.value.value for one in self.call.args if isinstance(one.value, cst.Name)
         ]
         both = [name for name in target_names(only(self.statement)) if name in given]
         residual = "residual" if "residual" in both else ""
@@ -95,6 +93,17 @@ def deferral_mark(function: cst.FunctionDef) -> str:
             if isinstance(target, cst.Attribute) and "allreduce" in target.attr.value:
                 return target.attr.value
     return ""
+
+
+def setters_of(owner: cst.ClassDef) -> list[cst.FunctionDef]:
+    """The methods that choose which layers are captured, for EAGLE-3 and DFlash."""
+    return [
+        node
+        for node in owner.body.body
+        if isinstance(node, cst.FunctionDef)
+        and node.name.value.startswith("set_")
+        and node.name.value.endswith("_layers_to_capture")
+    ]
 
 
 def joins_last_axis(call: cst.Call) -> bool:

@@ -106,6 +106,23 @@ def calls_of(node: cst.CSTNode, callee: str) -> list[cst.Call]:
     return found
 
 
+def reads_attribute(node: cst.CSTNode, attribute: str) -> bool:
+    """Whether ``attribute`` (``self.x``) is read, or changed in place, in ``node``."""
+    assigned: set[int] = set()
+    found = False
+
+    class Look(cst.CSTVisitor):
+        def visit_AssignTarget(self, node: cst.AssignTarget) -> None:
+            assigned.add(id(node.target))
+
+        def visit_Attribute(self, node: cst.Attribute) -> None:
+            nonlocal found
+            found = found or (id(node) not in assigned and code(node) == attribute)
+
+    node.visit(Look())
+    return found
+
+
 def argument(call: cst.Call, position: int, keyword: str) -> cst.BaseExpression | None:
     """The argument given at ``position`` (0-based) or as ``keyword``."""
     for number, one in enumerate(call.args):
