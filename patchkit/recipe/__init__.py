@@ -21,6 +21,7 @@ from patchkit.recipe.base import Recipe
 from patchkit.recipe.captures import Captures, find_captures
 from patchkit.recipe.debugcode import gate_debug_code, remove_debug_code
 from patchkit.recipe.debugcode.recipe import EditsDebugCode
+from patchkit.recipe.drafts import makes_plain_linear, width_guard
 from patchkit.recipe.insertion import Insertion, insert, insert_first, insert_members
 from patchkit.recipe.setters import (
     ids_parameter,
@@ -89,6 +90,7 @@ __all__ = [
     "layer_calls",
     "layer_name",
     "layers_target",
+    "makes_plain_linear",
     "method_of",
     "only",
     "reads_attribute",
@@ -99,5 +101,6 @@ __all__ = [
     "target_names",
     "tests_width_of",
     "unpacked_pair",
+    "width_guard",
     "with_method",
 ]
