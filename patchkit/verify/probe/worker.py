@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import torch
 
 from patchkit.verify.jobs import FORWARD, IMPORT, MODULES, Job, Result
-from patchkit.verify.probe import device, fresh
+from patchkit.verify.probe import device, drafts, fresh
 from patchkit.verify.probe.imports import Imports
 from patchkit.verify.probe.overlay import OverlayFinder
 from patchkit.verify.probe.recorder import Recorder, told
@@ -36,8 +36,10 @@ def forked(job: Job, rank: int, folder: Path, imports: Imports, kept: int) -> No
     process in its place, which keeps file descriptor ``kept`` open."""
     try:
         _redirect(folder / f"{rank}.log")
-        if imports.request["fresh"] or not device.opens(imports.device, rank):
-            fresh.become(imports.request, job, rank, folder, kept)
+        why = imports.request["fresh"] or device.why_not(imports.device, rank)
+        if why:
+            request = {**imports.request, "fresh": why}
+            fresh.become(request, job, rank, folder, kept)
         run(job, rank, folder, imports)
     finally:  # never back into the zygote's own code
         os._exit(1)
@@ -91,7 +93,7 @@ def _report(job: Job, rank: int, folder: Path, imports: Imports) -> Result:
     step_file = folder / f"{rank}.step"
     recorder = Recorder(ledger, reads, Printed(str(log)), taps, step_file)
     facts, error, trace, status = recorder.facts, "", [], "ran"
-    facts["fresh"] = not imports.done
+    facts["fresh"] = "" if imports.done else imports.request["fresh"]
     try:
         if not imports.done:
             imports.say = recorder.begin
@@ -104,19 +106,10 @@ def _report(job: Job, rank: int, folder: Path, imports: Imports) -> Result:
         torch.manual_seed(0)
         reads.install()
         dtype: torch.dtype = getattr(torch, job.dtype)
-        rig = Rig(dtype, where, ledger, recorder.step)
-        rig.set_up(fusion=job.fusion)
-        gc.freeze()
-        Scenario(rig, recorder).run(job.scenario)
-        facts["weights"] = {
-            which: {"unwritten": one.unwritten, "dropped": one.dropped}
-            for which, one in rig.loaded.items()
-        }
-        hot = getattr(rig.draft, "hot_token_id", None)
-        facts["hot_tokens"] = None if hot is None else hot.tolist()
-        facts["fused_calls"] = rig.fusion.calls
-        facts["fusion_available"] = rig.fusion.available
-        facts["observations"] = rig.oracle.observations
+        if job.scenario.startswith(drafts.PREFIX):
+            drafts.run_requests(job.scenario, where, recorder)
+        else:
+            _run_models(job, Rig(dtype, where, ledger, recorder.step), recorder)
     except device.NoDevice as reason:
         status, error = "refused", str(reason)
     except Exception as problem:
@@ -138,6 +131,22 @@ def _report(job: Job, rank: int, folder: Path, imports: Imports) -> Result:
         facts=facts,
         tensors=recorder.tensors,
     )
+
+
+def _run_models(job: Job, rig: Rig, recorder: Recorder) -> None:
+    facts = recorder.facts
+    rig.set_up(fusion=job.fusion)
+    gc.freeze()
+    Scenario(rig, recorder).run(job.scenario)
+    facts["weights"] = {
+        which: {"unwritten": one.unwritten, "dropped": one.dropped}
+        for which, one in rig.loaded.items()
+    }
+    hot = getattr(rig.draft, "hot_token_id", None)
+    facts["hot_tokens"] = None if hot is None else hot.tolist()
+    facts["fused_calls"] = rig.fusion.calls
+    facts["fusion_available"] = rig.fusion.available
+    facts["observations"] = rig.oracle.observations
 
 
 def _place(job: Job, rank: int, folder: Path, imports: Imports) -> Rank:

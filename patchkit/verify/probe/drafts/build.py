@@ -1,0 +1,179 @@
+"""The real draft class with the real configuration, on the meta device, and its real
+``load_weights`` with tensors that have no values.
+
+Request: ``module`` and ``name`` of the class, ``config``, ``algorithm``, ``tensors``
+(rows of name, dtype, shape), ``values`` (of small tensors, by name), ``renamings``
+(each a mapping of names; the first is empty), ``embedding`` (shape of the target's).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from patchkit.verify.probe.drafts.setting import (
+    Setting,
+    config_of,
+    failure,
+    import_class,
+    on_meta,
+    watched,
+)
+from patchkit.verify.probe.drafts.share import share
+from patchkit.verify.probe.drafts.watch import Watch
+
+#: As safetensors calls them.
+DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+    "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E5M2": torch.float8_e5m2,
+}
+
+Json = dict[str, Any]
+
+
+def answer(request: Mapping[str, Any], setting: Setting) -> Json:
+    """``failed``: the step that raised (``class``, ``config``, ``build``), with its
+    error; else ``parameters`` (name -> shape), ``reads`` (fields of the configuration),
+    ``fc``, ``attributes``, and ``loads``, one a renaming."""
+    setting.start()
+    step = "class"
+    try:
+        kind = import_class(request["module"], request["name"])
+        step = "config"
+        config, seen = watched(config_of(request["config"], setting.ledger))
+        step = "build"
+        seen.clear()
+        model = on_meta(kind, config)
+    except Exception as error:
+        return {"failed": step, **failure(error)}
+    reads = sorted(seen)
+    found: Json = {
+        "failed": "",
+        "parameters": {k: list(v.shape) for k, v in model.named_parameters()},
+        "reads": reads,
+        "attributes": _attributes(model),
+        "loads": [_load(model, request, renaming) for renaming in request["renamings"]],
+    }
+    found["reads"] = sorted(seen)
+    width = request["embedding"][1] if request.get("embedding") else None
+    found["shared"] = share(model, request["algorithm"], request.get("embedding"))
+    found["embedding_width"] = width
+    return found
+
+
+def _attributes(model: Any) -> Json:
+    """What a server reads of the draft besides its parameters."""
+    inner = getattr(model, "model", None)
+    fc = getattr(inner, "fc", None)
+    weight = getattr(fc, "weight", None)
+    embed = getattr(getattr(inner, "embed_tokens", None), "weight", None)
+    head = getattr(getattr(model, "lm_head", None), "weight", None)
+    return {
+        "fc": list(weight.shape) if weight is not None else None,
+        "embedding": list(embed.shape) if embed is not None else None,
+        "head": list(head.shape) if head is not None else None,
+        "tied": head is not None and head is embed,
+        "hot_token_id": hasattr(model, "hot_token_id"),
+        "head_from_target": bool(getattr(model, "load_lm_head_from_target", False)),
+        "aux_states": getattr(inner, "num_aux_hidden_states", None),
+        "captures": bool(getattr(model, "capture_aux_hidden_states", False)),
+    }
+
+
+def _load(model: Any, request: Mapping[str, Any], renaming: Mapping[str, str]) -> Json:
+    """``dropped``: names that reached nothing; ``unwritten``: parameter -> elements
+    that nothing wrote; ``errors``: name -> what its loading raised. A tensor that
+    raises is left out and the rest loaded again, so that all of them are found."""
+    refused: dict[str, Json] = {}
+    for _ in range(len(request["tensors"]) + 1):
+        watch = Watch()
+        parameters = dict(model.named_parameters())
+        watch.parameters(parameters.values())
+        if hasattr(model, "hot_token_id"):
+            model.hot_token_id = None
+        at = [""]
+        try:
+            with watch:
+                model.load_weights(_stream(request, renaming, watch, refused, at))
+        except Exception as error:
+            if not at[0]:
+                return {"failed": "load", **failure(error)}
+            if at[0] in refused:
+                break
+            refused[at[0]] = failure(error)
+            continue
+        break
+    hot = getattr(model, "hot_token_id", None)
+    consumed = set(watch.consumed)
+    for held in _held(model):
+        consumed |= watch.names_in(held)
+    names = [row[0] for row in request["tensors"]]
+    return {
+        "dropped": [n for n in names if n not in consumed and n not in refused],
+        "errors": refused,
+        "unwritten": {
+            name: missing
+            for name, one in parameters.items()
+            if (missing := watch.missing(one))
+        },
+        "hot": None if hot is None else _hot(hot),
+    }
+
+
+def _hot(hot: torch.Tensor) -> Json:
+    found: Json = {"length": int(hot.numel()), "dtype": str(hot.dtype)[6:]}
+    if hot.device.type != "meta" and hot.numel():
+        found |= {"least": float(hot.min()), "most": float(hot.max())}
+    return found
+
+
+def _stream(
+    request: Mapping[str, Any],
+    renaming: Mapping[str, str],
+    watch: Watch,
+    refused: Mapping[str, Json],
+    at: list[str],
+) -> Iterator[tuple[str, torch.Tensor]]:
+    for name, dtype, shape in request["tensors"]:
+        if name in refused:
+            continue
+        tensor = _tensor(request, name, dtype, shape)
+        watch.loaded(name, tensor)
+        at[0] = name
+        yield renaming.get(name, name), tensor
+    at[0] = ""
+
+
+def _tensor(
+    request: Mapping[str, Any], name: str, dtype: str, shape: list[int]
+) -> torch.Tensor:
+    kind = DTYPES.get(dtype, torch.uint8)
+    values = request["values"].get(name)
+    if values is not None:
+        return torch.tensor(values).to(kind).reshape(shape)
+    if "d2t" in name:  # the loaders add numbers on the CPU to it
+        return torch.zeros(shape, dtype=kind)
+    return torch.empty(shape, dtype=kind, device="meta")
+
+
+def _held(model: Any) -> Iterator[torch.Tensor]:
+    """Tensors that modules keep as plain attributes, or as buffers."""
+    for module in model.modules():
+        for value in vars(module).values():
+            if isinstance(value, torch.Tensor):
+                yield value
+        for buffer in module._buffers.values():
+            if buffer is not None:
+                yield buffer
