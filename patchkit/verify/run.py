@@ -196,7 +196,8 @@ class _Run:
                 return Evidence({}), _not_set_up(problem, chosen)
         everything = [one for ranks in results.values() for one in ranks]
         self.peak_mb = max((one.peak_mb for one in everything), default=0)
-        info["fresh"] = any(one.facts.get("fresh") for one in everything)
+        reasons = [one.facts["fresh"] for one in everything if one.facts.get("fresh")]
+        info["fresh"] = reasons[0] if reasons else ""
         evidence = self._evidence(
             trees, promises, setters, info, results, patched, chosen
         )

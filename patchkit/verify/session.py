@@ -51,8 +51,8 @@ class Session:
 
     ``deferred``: every module that any job will overlay. ``timeout``: seconds for each
     job; ``start_timeout``: for the set-up. ``slots``: workers at once. ``device``:
-    ``cpu`` or ``cuda``. ``fresh``: every worker imports for itself, as each does where
-    CUDA does not survive a fork.
+    ``cpu`` or ``cuda``. ``fresh``: why every worker is to import for itself, as each
+    does where CUDA does not survive a fork.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Session:
         start_timeout: float = 120.0,
         slots: int = 0,
         device: str = "cpu",
-        fresh: bool = False,
+        fresh: str = "",
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.python = python

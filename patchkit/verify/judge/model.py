@@ -14,6 +14,8 @@ from patchkit.verify.verdict import Check, Tally, not_applicable
 TOLERANCE = {"float32": 1e-4, "bfloat16": 5e-2}
 #: The golden statistics also hold on other CPUs, whose sums round differently.
 GOLDEN = {"float32": 1e-4, "bfloat16": 1e-2}
+#: On CUDA they are off by 3e-7 and 7e-3 (one H200, 0.5.9 and 0.5.23).
+GOLDEN_CUDA = {"float32": 1e-4, "bfloat16": 3e-2}
 
 Call = Mapping[str, Any]
 
@@ -229,13 +231,15 @@ def judge_golden(evidence: Evidence) -> Check:
 
 def goldens(tally: Tally, evidence: Evidence, result: Result, dtype: str) -> None:
     """Sums of magnitudes are those recorded for one of the eras."""
+    on_cuda = evidence.info.get("device") == "cuda"
+    allowed = (GOLDEN_CUDA if on_cuda else GOLDEN)[dtype]
     for name, known in sorted(evidence.shape["golden"][dtype].items()):
         found = result.tensors.get(name)
         if found is None:
             tally.expect(False, f"{name}: not reached")
             continue
         total = found.total()
-        right = any(abs(total - one) <= GOLDEN[dtype] * abs(one) for one in known)
+        right = any(abs(total - one) <= allowed * abs(one) for one in known)
         expected = " or ".join(f"{one:g}" for one in known)
         tally.expect(right, f"{name}: sum of magnitudes {total:.6f}, not {expected}")
 

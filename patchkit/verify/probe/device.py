@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import sys
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ from patchkit.verify.probe.ledger import Ledger
 
 #: SGLang's compiled package: its CUDA path can't do without.
 KERNELS = "sgl_kernel"
+_TAP = "sglang.srt.patchkit_tap"
 _NOT_DETERMINISTIC = "does not have a deterministic implementation"
 
 
@@ -102,19 +104,30 @@ def _seen(torch: Any) -> dict[str, Any]:
 
 
 def hide(torch: Any, ledger: Ledger) -> None:
-    """Let whoever asks torch be told that there is no CUDA; torch itself has it."""
-    torch.cuda.is_available = lambda: False
-    ledger.shim("torch.cuda.is_available: False, for SGLang's path without kernels")
+    """Let SGLang's own modules be told that there is no CUDA.
+
+    Others have it: torch itself, Triton, which launches for whatever tensor it is
+    given, and the tap, which is to observe as it will in a server.
+    """
+    real = torch.cuda.is_available
+
+    def is_available() -> bool:
+        asks = sys._getframe(1).f_globals.get("__name__", "")
+        hidden = asks.startswith("sglang.") and not asks.startswith(_TAP)
+        return not hidden and bool(real())
+
+    torch.cuda.is_available = is_available
+    ledger.shim("torch.cuda.is_available: False for SGLang, which then needs no kernel")
 
 
-def opens(device: Device, rank: int) -> bool:
-    """Whether this process can use its device: not if a CUDA context came to it by a
-    fork."""
+def why_not(device: Device, rank: int) -> str:
+    """Why this process can't use its device; "" if it can. It can't where CUDA was
+    initialised before it was forked."""
     try:
         attach(device, rank)
-    except RuntimeError:
-        return False
-    return True
+    except RuntimeError as problem:
+        return " ".join(str(problem).split())[:300]
+    return ""
 
 
 def attach(device: Device, rank: int) -> str:

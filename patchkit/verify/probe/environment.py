@@ -28,8 +28,12 @@ VARIABLES = {
 }
 #: SGLang takes its CPU path only if told, and a CUDA device would come first.
 ON_CPU = {"SGLANG_USE_CPU_ENGINE": "1", "CUDA_VISIBLE_DEVICES": ""}
-#: Matrix products that are the same each time; cuBLAS reads it when it starts.
-ON_CUDA = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+#: Matrix products that are the same each time: cuBLAS reads it when it starts. To ask
+#: whether there is a device must not initialise CUDA, which does not survive a fork.
+ON_CUDA = {
+    "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+}
 
 
 def variables(device: Device) -> dict[str, str]:

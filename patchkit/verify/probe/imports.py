@@ -73,7 +73,8 @@ class Imports:
         environment.shim_libraries(self.ledger)
         self._step("import sglang")
         environment.find_sglang_in(self.target)
-        standins.install(self.ledger)
+        on_cpu = self.device.kind == "cpu"
+        standins.install(self.ledger, trial=[device.KERNELS] if on_cpu else [])
         sys.meta_path.insert(0, self.finder)
         import sglang
 

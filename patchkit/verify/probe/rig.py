@@ -74,7 +74,7 @@ class Rig:
 
         config = models.target_config(self.target_fields)
         with self.rank.building():
-            self.target = DeepseekV3ForCausalLM(config).eval()
+            self.target = self.rank.settle(DeepseekV3ForCausalLM(config))
         self.loaded["target"] = models.load(self.target, self.target_weights())
         runtime.force_absorbed_attention(self.target, self.ledger)
         self.oracle.watch_target(self.target)
@@ -85,7 +85,7 @@ class Rig:
 
         config = models.draft_config(self.draft_fields)
         with self.rank.building():
-            self.draft = LlamaForCausalLMEagle3(config).eval()
+            self.draft = self.rank.settle(LlamaForCausalLMEagle3(config))
         self.loaded["draft"] = models.load(self.draft, self.draft_weights())
         self.oracle.watch_draft(self.draft)
         self.draft_pools = runtime.make_pools(

@@ -54,6 +54,11 @@ class Rank:
         device: contextlib.AbstractContextManager[Any] = torch.device(self.device)
         return device
 
+    def settle(self, model: Any) -> Any:
+        """``model``, all of it on the device: SGLang computes its tables of positions
+        on the CPU if it sees no other device."""
+        return model.eval().to(self.device)
+
 
 @dataclass(frozen=True)
 class Pools:

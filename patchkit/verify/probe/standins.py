@@ -11,9 +11,11 @@ from __future__ import annotations
 import ast
 import importlib.abc
 import importlib.machinery
+import importlib.util
+import os
 import sys
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -87,9 +89,63 @@ class StandInFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         pass
 
 
-def install(ledger: Ledger) -> None:
-    """Let stand-ins take part in every later import of this process."""
-    sys.meta_path.append(StandInFinder(ledger))
+class BrokenFinder(importlib.abc.MetaPathFinder):
+    """Stands first, and sends imports of ``names`` to ``standins``: what is installed
+    under these can't be imported."""
+
+    def __init__(self, names: frozenset[str], standins: StandInFinder) -> None:
+        self.names = names
+        self.standins = standins
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,
+        target: types.ModuleType | None = None,
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname.partition(".")[0] not in self.names:
+            return None
+        spec = self.standins.find_spec(fullname, path, target)
+        if spec is None:
+            raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
+        return spec
+
+
+def install(ledger: Ledger, trial: Iterable[str] = ()) -> None:
+    """Let stand-ins take part in every later import of this process.
+
+    ``trial``: packages that get one also if they are installed but can't be imported:
+    compiled for a GPU, say, whose driver is not here.
+    """
+    finder = StandInFinder(ledger)
+    sys.meta_path.append(finder)
+    broken = {name: why for name in trial if (why := why_broken(name))}
+    for name, why in broken.items():
+        ledger.shim(f"{name}: a stand-in, since what is installed fails: {why}")
+    if broken:
+        sys.meta_path.insert(0, BrokenFinder(frozenset(broken), finder))
+
+
+def why_broken(name: str) -> str:
+    """Why package ``name``, which is installed, can't be imported; "" if it can, or is
+    not installed. A child of this process tries."""
+    if importlib.util.find_spec(name) is None:
+        return ""
+    inlet, outlet = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(inlet)
+        try:
+            importlib.import_module(name)
+        except BaseException as problem:
+            text = " ".join(f"{type(problem).__name__}: {problem}".split())
+            os.write(outlet, text[:300].encode())
+        os._exit(0)
+    os.close(outlet)
+    with os.fdopen(inlet, "rb") as pipe:
+        said = pipe.read().decode("utf-8", "replace")
+    _, status = os.waitpid(child, 0)
+    return said or ("" if status == 0 else "its import ends the process")
 
 
 def _is_guarded() -> bool:

@@ -74,7 +74,8 @@ def _build(rig: Rig, module: Any) -> Any:
     for name in ("encoder_only", "language_only"):
         setattr(config, name, False)
     with rig.rank.building():
-        return module.KimiK25ForConditionalGeneration(config).eval()
+        model = module.KimiK25ForConditionalGeneration(config)
+    return rig.rank.settle(model)
 
 
 def _load(rig: Rig, model: Any) -> list[str]:

@@ -52,6 +52,7 @@ def _pretend(torch):
     torch.cuda.device_count = lambda: 2
     torch.cuda.get_device_name = lambda device=None: "a pretended device"
     torch.cuda.set_device = set_device
+    torch.cuda.is_current_stream_capturing = lambda: False
     Devices().__enter__()
 
 
