@@ -29,9 +29,11 @@ lint: $(VENV)/installed
 matrix: $(VENV)/installed
 	$(BIN)/python tests/matrix.py
 
-# every two recipes on every sampled release: any order, any one taken away
+# every two recipes on every sampled release: any order, any one taken away; and
+# together under patchkit verify, on four
 pairs: $(VENV)/installed
 	$(BIN)/python tests/pairs.py
+	$(BIN)/python tests/running_pairs.py
 
 # the pages under docs/recipes/, from the recipes
 docs: $(VENV)/installed

@@ -22,7 +22,7 @@ from patchkit.workspace.writer import execute
 #: file -> a line to plant, and the line of the release that it goes in front of
 DEBUG = {
     "srt/models/deepseek_v2.py": (
-        b'        print("input_ids", input_ids.shape)\n',
+        b'        print("positions", positions.shape)\n',
         b"        hidden_states = self.model(",
     ),
     "srt/models/llama_eagle3.py": (

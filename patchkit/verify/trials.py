@@ -14,11 +14,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 from patchkit.target import read_version
 from patchkit.verify import order
 from patchkit.verify.checks import CHECKS, jobs_for
-from patchkit.verify.evidence import Evidence, Promise
+from patchkit.verify.evidence import Evidence
 from patchkit.verify.jobs import Job, Result, module_name
 from patchkit.verify.promises import Promises
 from patchkit.verify.session import Session
@@ -27,12 +28,13 @@ from patchkit.verify.trees import CORE, Files, write_overlay
 from patchkit.verify.verdict import Check
 
 _BETWEEN = "|"
+NOTHING = Promises()
 
 
 class Trials:
     """``baseline``: the files that each variant is compared with (the three of
     ``trees.CORE`` at least); ``deferred``: further paths that some variant changes.
-    ``promises`` are those of every variant that has a tap."""
+    ``promises`` are those of every variant for which ``judge`` is given no others."""
 
     def __init__(
         self,
@@ -41,7 +43,7 @@ class Trials:
         baseline: Files,
         *,
         deferred: Iterable[str] = (),
-        promises: tuple[Promise, ...] = (),
+        promises: Promises = NOTHING,
         timeout: float = 60.0,
         slots: int = 0,
     ) -> None:
@@ -70,10 +72,14 @@ class Trials:
         self._folder.cleanup()
 
     def judge(
-        self, variants: Mapping[str, Files], checks: Sequence[str]
+        self,
+        variants: Mapping[str, Files],
+        checks: Sequence[str],
+        promises: Mapping[str, Promises] = MappingProxyType({}),
     ) -> Iterator[tuple[str, dict[str, Check]]]:
         """For each variant, by its name, the checks asked for (``revert`` is none of
         them: it needs a journal). A variant holds what it changes, by path."""
+        promised = {name: promises.get(name, self.promises) for name in variants}
         folder = Path(tempfile.mkdtemp(dir=self._folder.name))
         stock = write_overlay(self.baseline, folder / "baseline")
         jobs: list[Job] = []
@@ -83,7 +89,7 @@ class Trials:
                 {**self.baseline, **changes}, folder / f"variant{number}"
             )
             files[name] = frozenset(file for file in overlay.values() if file)
-            for job in self._jobs(checks, overlay, stock):
+            for job in self._jobs(checks, overlay, stock, promised[name]):
                 if not job.name.startswith("baseline"):
                     jobs.append(replace(job, name=f"{name}{_BETWEEN}{job.name}"))
                 elif job.name not in self._stock:
@@ -97,33 +103,34 @@ class Trials:
             ranks.append(replace(result, job=job_name))
             ranks.sort(key=lambda one: one.rank)
         for name in variants:
-            yield name, self._verdicts(results[name], files[name], checks)
+            yield (
+                name,
+                self._verdicts(results[name], files[name], checks, promised[name]),
+            )
 
     def _jobs(
         self,
         checks: Sequence[str],
         overlay: Mapping[str, str | None],
         stock: Mapping[str, str | None],
+        promises: Promises,
     ) -> list[Job]:
-        return jobs_for(
-            checks,
-            overlay,
-            stock,
-            Promises(sites=self.promises),
-            setters=self.setters,
-        )
+        return jobs_for(checks, overlay, stock, promises, setters=self.setters)
 
     def _verdicts(
         self,
         results: Mapping[str, Sequence[Result]],
         files: frozenset[str],
         checks: Sequence[str],
+        promises: Promises,
     ) -> dict[str, Check]:
         evidence = Evidence(
             {**self._stock, **results},
             version=self.version,
             same=False,
-            promises=self.promises,
+            promises=promises.sites,
+            fixed=promises.fixed,
+            changes=promises.changes,
             info=self.session.info,
             shape=tiny_shape(self.setters),
             overlaid=files,

@@ -21,6 +21,7 @@ from support import release_tree  # noqa: E402
 from patchkit import engine, registry  # noqa: E402
 from patchkit.model import Status  # noqa: E402
 from patchkit.verify.evidence import Promise  # noqa: E402
+from patchkit.verify.promises import Promises  # noqa: E402
 from patchkit.verify.trees import CORE  # noqa: E402
 from patchkit.verify.trials import Trials  # noqa: E402
 from patchkit.verify.verdict import Verdict  # noqa: E402
@@ -102,7 +103,11 @@ def score(
             groups[(*ALWAYS, *more)].append(one)
     baseline = {**dict.fromkeys(tree.patched), **tree.stock}
     with Trials(
-        python, tree.package, baseline, promises=tree.promises, timeout=timeout
+        python,
+        tree.package,
+        baseline,
+        promises=Promises(tree.promises),
+        timeout=timeout,
     ) as trials:
         for checks, members in groups.items():
             asked = {one.key: variants[one.key] for one in members}

@@ -12,6 +12,7 @@ import support
 from patchkit import registry
 from patchkit.model import Status
 from patchkit.verify.evidence import Promise
+from patchkit.verify.promises import Promises
 from patchkit.verify.session import ProbeFailed, Session
 from patchkit.verify.trees import CORE
 from patchkit.verify.trials import Trials
@@ -124,7 +125,7 @@ def judged(probe_python: str) -> dict[str, dict[str, Check]]:
         variants[name] = {**patched, file: text.encode()}
     baseline = {**dict.fromkeys(patched), **stock}
     with Trials(
-        probe_python, package, baseline, promises=PROMISES, timeout=20
+        probe_python, package, baseline, promises=Promises(PROMISES), timeout=20
     ) as trials:
         return dict(trials.judge(variants, CHECKS))
 
