@@ -28,6 +28,7 @@ _PARTS = (
     "sglang/srt/models/llama_eagle3.py",
     "sglang/srt/models/kimi_k25.py",
     "sglang/srt/layers/logits_processor.py",
+    "sglang/srt/managers/scheduler.py",
 )
 
 
@@ -51,7 +52,7 @@ def stock(version: str) -> Path:
     """A folder that holds the patched files of a release, and its RECORD. Read only."""
     return _unpack(
         version,
-        CACHE / "parts" / version,
+        CACHE / "parts-2" / version,
         lambda name: name in _PARTS or name.endswith(".dist-info/RECORD"),
     )
 

@@ -1,0 +1,340 @@
+"""Log lines, samples and answers by HTTP to a verdict. Pure: the clock is handed in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from patchkit.watch import crash, hang
+from patchkit.watch.events import Event, Kind, classify
+from patchkit.watch.lines import Line, parse
+from patchkit.watch.phases import Phases
+from patchkit.watch.progress import Meter, Progress, measure, show_seconds
+from patchkit.watch.stacks import Dump, Unmoving
+from patchkit.watch.stall import Sample, Stall
+from patchkit.watch.tracebacks import Collector
+from patchkit.watch.verdict import Outcome, Verdict
+
+
+class Until(str, Enum):
+    READY = "ready"
+    WEIGHTS = "weights"
+    GRAPHS = "graphs"
+    END = "end"  # goes on after ready
+
+
+@dataclass(frozen=True)
+class Settings:
+    """``stall`` and ``timeout`` in seconds. ``request``: whether READY is only believed
+    once a request was answered, within ``deadline`` seconds; ``url_given``: where to is
+    the user's word, and not read from the log."""
+
+    until: Until = Until.READY
+    stall: float = 60.0
+    timeout: float = 1800.0
+    deadline: float = 20.0
+    has_log: bool = True
+    request: bool = True
+    url_given: bool = False
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What an HTTP request came to. ``status`` 0: no answer; ``refused``: nobody
+    listens; ``late``: not within the deadline."""
+
+    path: str
+    at: float
+    seconds: float
+    status: int = 0
+    refused: bool = False
+    late: bool = False
+    error: str = ""
+
+
+#: Seconds from the first sign of a crash in which its traceback, and those of other
+#: ranks, may still come; and for which the log must then be silent.
+GRACE = 1.2
+SILENCE = 0.3
+LONGEST_GRACE = 1.8
+#: Requests that may find nobody before that counts.
+TRIES = 3
+#: Seconds by which a line just written may be stamped otherwise than now.
+CLOCKS_DIFFER = 5.0
+
+
+class Judge:
+    def __init__(self, settings: Settings, began: float) -> None:
+        self.settings = settings
+        self.began = began
+        self.phases = Phases()
+        self.tracebacks = Collector()
+        self.meter = Meter()
+        self.stall = Stall(began)
+        self.unmoving = Unmoving()
+        self.sample: Sample | None = None
+        self.answers: dict[str, Answer] = {}
+        self.dumps: tuple[Dump, ...] = ()
+        #: the first line with which something gave up, and when it was seen
+        self.failure: Line | None = None
+        self.failed_at: float | None = None
+        self.aftermath: list[Line] = []
+        self.last_lines: list[str] = []
+        #: rank -> how it ended, if that can be known
+        self.gone: dict[str, int | None] = {}
+        self.confirmed = False
+        self.failed_answers = 0
+        self._unreachable = 0
+        self.log_ended = False
+        self.notes: list[str] = []
+        self._seen: dict[int, str] = {}
+        self._last_line = began
+        self._clock = 0.0
+        self._skew = 0.0
+        self._old = False
+        #: lines of the log from before this are of an earlier server
+        self.not_before = 0.0
+        self._batches_at_request = 0
+
+    # -- feeding ----------------------------------------------------------------------
+
+    def feed(self, raw: str, now: float, *, fresh: bool = True) -> list[Event]:
+        """A line of the log that was read ``now``; ``fresh`` if it was written now."""
+        events = []
+        for line in parse(raw):
+            if self._is_of_before(line, fresh):
+                continue
+            event = classify(line)
+            if event.kind is Kind.ARGUMENTS and self.phases.spans:
+                self._another_start()
+            at = self._time_of(line, now, fresh)
+            self.phases.feed(event, at)
+            self.tracebacks.feed(line, at, event.kind is Kind.FAILURE)
+            if event.kind is Kind.FAILURE and self.failure is None:
+                self.failure = line
+            if event.kind is Kind.AFTERMATH:
+                self.aftermath.append(line)
+            if event.kind in (Kind.FAILURE, Kind.AFTERMATH) and self.failed_at is None:
+                self.failed_at = now
+            if event.kind is not Kind.ACCESS and line.text:
+                self.last_lines = [*self.last_lines[-19:], line.text]
+                self._last_line = now
+            events.append(event)
+        return events
+
+    def feed_sample(self, sample: Sample) -> None:
+        self.sample = sample
+        self.meter.feed(sample)
+        self.stall.feed(sample, self.phases.told)
+        alive = {one.pid for one in sample.ranks if one.state != "Z"}
+        for one in sample.ranks:
+            if one.state == "Z" and one.pid in self._seen:
+                self.gone.setdefault(one.rank, one.status)
+        for pid, rank in self._seen.items():
+            if pid not in alive:
+                self.gone.setdefault(rank, None)
+        self._seen = {one.pid: one.rank for one in sample.ranks if one.state != "Z"}
+        if max(self.stall.quiet_since, self.stall.frozen_since) == sample.at:
+            self.dumps = ()
+        if (self.gone or sample.root is False) and self.failed_at is None:
+            self.failed_at = sample.at
+
+    def feed_answer(self, answer: Answer) -> None:
+        self.answers[answer.path] = answer
+        if answer.path != "/generate":
+            return
+        working = self.phases.batches > self._batches_at_request
+        if answer.status == 0 and not answer.late:
+            self._unreachable += 1
+            if self._unreachable >= TRIES and not self.settings.url_given:
+                self._note(f"no request was tried: {answer.error}")
+                self.confirmed = True
+        elif answer.late and working:
+            self._note("requests take long, but the engine is at work")
+        elif answer.late or answer.status >= 500:
+            self.failed_answers += 1
+        else:
+            self.confirmed = True
+        if 400 <= answer.status < 500:
+            self._note(
+                f"the test request was refused ({answer.status}): {answer.error}"
+            )
+
+    def feed_dumps(self, dumps: Sequence[Dump], at: float) -> None:
+        self.dumps = tuple(dumps)
+        self.unmoving.feed(dumps, at)
+
+    def end_of_log(self) -> None:
+        self.log_ended = True
+        self.tracebacks.close()
+
+    # -- what it wants to know ---------------------------------------------------------
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the server says that it is ready."""
+        if self.settings.has_log:
+            return self.phases.ready is not None
+        health = self.answers.get("/health")
+        return health is not None and health.status == 200
+
+    def request_sent(self) -> None:
+        self._batches_at_request = self.phases.batches
+
+    def wants_stacks(self, now: float) -> bool:
+        if self.failed_at is not None or (self.is_up and not self.failed_answers):
+            return False
+        if self.failed_answers or self.quiet(now) >= self.settings.stall:
+            return True
+        return now - self.stall.frozen_since >= self.settings.stall
+
+    def quiet(self, now: float) -> float:
+        return now - self.stall.quiet_since
+
+    # -- deciding ---------------------------------------------------------------------
+
+    def decide(self, now: float) -> Verdict | None:
+        """The verdict once there is one."""
+        if self.failed_at is not None:
+            return self._after_failure(now)
+        if self.is_up:
+            return self._when_up(now)
+        if self.phases.stopping or self.log_ended:
+            return self._over(now)
+        until = self.settings.until
+        if until is Until.WEIGHTS and self.phases.weights_done():
+            return self.verdict(
+                Outcome.REACHED, "every rank has loaded its weights", now
+            )
+        if until is Until.GRAPHS and self.phases.graphs_done():
+            return self.verdict(Outcome.REACHED, "every rank has its CUDA graphs", now)
+        hung = hang.judge(self, now)
+        if hung is not None:
+            return hung
+        if now - self.began >= self.settings.timeout:
+            return self._timed_out(now)
+        return None
+
+    def verdict(
+        self, outcome: Outcome, says: str, now: float, **more: object
+    ) -> Verdict:
+        seen = measure(self.phases, self.meter, now)
+        fields: dict[str, object] = {
+            "phases": tuple(self.phases.durations()),
+            "phase": self.phases.label(),
+            "fraction": seen.fraction,
+            "eta": seen.eta,
+            "notes": tuple(self.notes),
+            "was_ready": self.is_up,
+        }
+        return Verdict(outcome, says, **(fields | more))  # type: ignore[arg-type]
+
+    def progress(self, now: float) -> Progress:
+        return measure(self.phases, self.meter, now)
+
+    def _after_failure(self, now: float) -> Verdict | None:
+        assert self.failed_at is not None
+        waited = now - self.failed_at
+        silent = now - self._last_line >= SILENCE
+        over = self.log_ended or waited >= LONGEST_GRACE
+        if not over and not (waited >= GRACE and silent):
+            return None
+        self.tracebacks.close()
+        self.phases.close_all(self.phases.last)
+        if self.phases.stopping and self.failure is None:
+            return self._over(now)
+        return crash.judge(self, now)
+
+    def _when_up(self, now: float) -> Verdict | None:
+        if self.failed_answers or (self._unreachable >= TRIES and not self.confirmed):
+            return hang.judge_unhealthy(self, now)
+        if self.settings.request and not self.confirmed:
+            return self._over(now) if self.log_ended else None
+        if self.settings.until is Until.END:
+            return self._over(now) if self.phases.stopping or self.log_ended else None
+        answer = self.answers.get("/generate")
+        spent = f"; a request took {answer.seconds:.1f} s" if answer else ""
+        took = sum(seconds for name, seconds in self.phases.durations()[:1])
+        if self.phases.began is not None and self.phases.ready is not None:
+            took = self.phases.ready - self.phases.began
+            spent = f" after {show_seconds(took)}{spent}"
+        return self.verdict(Outcome.READY, f"the server is ready{spent}", now)
+
+    def _over(self, now: float) -> Verdict | None:
+        """It stops because it was asked to, or the log has ended."""
+        ended = self.log_ended or (
+            self.sample is not None and self.sample.root is False
+        )
+        if not ended:
+            return None
+        self.phases.close_all(self.phases.last)
+        if self.phases.stopping:
+            return self.verdict(
+                Outcome.STOPPED, "the server was asked to end, and ended", now
+            )
+        if self.is_up:
+            return self.verdict(Outcome.READY, "the server got ready", now)
+        lives = self.sample is None or self.sample.root is not False
+        if lives and not any(one.bare for one in self.tracebacks.found):
+            return self._still_loading("the log ends in ", now)
+        return crash.judge(self, now)
+
+    def _timed_out(self, now: float) -> Verdict:
+        return self._still_loading("still loading: ", now)
+
+    def _still_loading(self, opening: str, now: float) -> Verdict:
+        seen = self.progress(now)
+        over = self.phases.last if self.log_ended else now
+        took = show_seconds(over - (self.phases.began or self.began))
+        parts = [f"{self.phases.label()} after {took}"]
+        if seen.fraction is not None:
+            parts.append(f"at {100 * seen.fraction:.0f}% ({seen.counted})")
+        next_step = "wait longer (--timeout)"
+        if self.log_ended:
+            next_step = "is the server still there? patchkit watch --log FILE follows it"
+        else:
+            if seen.eta is not None:
+                parts.append(f"about {show_seconds(seen.eta)} to go in this phase")
+            if self.sample is None or not self.sample.watched:
+                next_step = "give --pid, so that slow can be told from stuck"
+            elif self.quiet(now) > 5:
+                parts.append(f"nothing has moved for {show_seconds(self.quiet(now))}")
+        return self.verdict(
+            Outcome.LOADING, opening + ", ".join(parts), now, next=next_step
+        )
+
+    # -- small ------------------------------------------------------------------------
+
+    def _time_of(self, line: Line, now: float, fresh: bool) -> float:
+        """When the line was written: its own stamp, else that of the line in front, or
+        ``now``; 0 if that can't be said. A server elsewhere may have its own clock."""
+        if line.stamp is None:
+            self._clock = now if fresh else self._clock
+            return self._clock
+        ahead = now - (line.stamp + self._skew)
+        if fresh and abs(ahead) > CLOCKS_DIFFER:
+            self._skew += ahead
+            self.phases.shift(ahead)
+        self._clock = line.stamp + self._skew
+        return self._clock
+
+    def _is_of_before(self, line: Line, fresh: bool) -> bool:
+        """Whether an old line is older than the server that is watched."""
+        if fresh:
+            self._old = False
+        elif line.stamp is not None:
+            self._old = line.stamp < self.not_before
+        return self._old
+
+    def _another_start(self) -> None:
+        """The log goes on with another server: what was is forgotten."""
+        self.phases, self.tracebacks, self.meter = Phases(), Collector(), Meter()
+        self.failure = self.failed_at = None
+        self.aftermath.clear()
+        self.gone.clear()
+        self._note("the log holds more than one start; this is about the last")
+
+    def _note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)

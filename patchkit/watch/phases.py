@@ -1,0 +1,300 @@
+"""Where each rank is between its start and READY, from the events of a log. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from patchkit.watch.events import Arguments, Event, Kind, Stage, read_arguments
+
+TARGET, DRAFT = "target", "draft"
+
+#: Label of the server's own spans, those of no rank.
+SERVER = "server"
+
+
+@dataclass
+class Span:
+    """One stage of one rank. ``name`` as the log has it ("Capture draft cuda graph");
+    ``ended`` is ``None`` while it lasts. Times are seconds since the epoch."""
+
+    rank: str
+    stage: Stage
+    model: str
+    name: str
+    began: float
+    ended: float | None = None
+
+    @property
+    def label(self) -> str:
+        return " ".join(one for one in (self.stage.value, self.model) if one)
+
+
+@dataclass
+class Bar:
+    """A progress bar: ``done`` of ``total``; ``began`` when it was first seen."""
+
+    stage: Stage
+    model: str
+    name: str
+    done: int
+    total: int
+    began: float
+    at: float
+    first: int = 0
+
+
+@dataclass
+class Phases:
+    """Feed it events in the order of the log."""
+
+    arguments: Arguments | None = None
+    began: float | None = None
+    last: float = 0.0
+    spans: list[Span] = field(default_factory=list)
+    bar: Bar | None = None
+    scheduling: float | None = None
+    http_up: float | None = None
+    ready: float | None = None
+    batches: int = 0
+    stopping: bool = False
+    #: lines that tell of progress
+    told: int = 0
+    _weights: dict[str, int] = field(default_factory=dict)
+    _memory: dict[str, int] = field(default_factory=dict)
+
+    def feed(self, event: Event, at: float) -> None:
+        if self.began is None and at > 0:
+            self.began = at
+        self.last = max(self.last, at)
+        kind = event.kind
+        if kind not in (Kind.ACCESS, Kind.HARMLESS) and event.line.text:
+            self.told += 1
+        if kind is Kind.ARGUMENTS:
+            self.arguments = read_arguments(event.line.text)
+        elif kind is Kind.BEGIN and event.stage is not Stage.OTHER:
+            self._begin(event, at)
+        elif kind is Kind.END and event.stage is not Stage.OTHER:
+            self._end(event, at)
+        elif kind is Kind.ALLOCATED:
+            self._open_memory(event.line.rank, at, at)
+        elif kind is Kind.PROGRESS:
+            self._progress(event, at)
+        elif kind is Kind.SCHEDULING:
+            self.scheduling = at
+        elif kind is Kind.HTTP_UP:
+            self.http_up = at
+            self.spans.append(Span(SERVER, Stage.WARMUP, "", "warm-up request", at))
+        elif kind is Kind.READY:
+            self.ready = at
+            self.close_all(at)
+        elif kind is Kind.BATCH:
+            self.batches += 1
+        elif kind is Kind.STOPPING:
+            self.stopping = True
+
+    def close_all(self, at: float) -> None:
+        for span in self.spans:
+            if span.ended is None:
+                span.ended = at
+
+    def shift(self, seconds: float) -> None:
+        """The clock of the log was found to be off by so much."""
+        self.last += seconds
+        for name in ("began", "scheduling", "http_up", "ready"):
+            if getattr(self, name) is not None:
+                setattr(self, name, getattr(self, name) + seconds)
+        for span in self.spans:
+            span.began += seconds
+            span.ended = None if span.ended is None else span.ended + seconds
+
+    # -- looking ----------------------------------------------------------------------
+
+    @property
+    def ranks(self) -> list[str]:
+        """Labels of the ranks that spoke, in their order."""
+        found = dict.fromkeys(one.rank for one in self.spans if one.rank != SERVER)
+        return sorted(found, key=rank_order)
+
+    def where(self, rank: str) -> Span | None:
+        """The span that a rank is in, or else was in last."""
+        mine = [one for one in self.spans if one.rank == rank]
+        opened = [one for one in mine if one.ended is None]
+        return (opened or mine or [None])[-1]  # type: ignore[list-item]
+
+    def label(self) -> str:
+        """The phase of the server: that of the rank that is furthest behind."""
+        if self.ready is not None:
+            return "ready"
+        if self.http_up is not None:
+            return "warm-up"
+        if self.scheduling is not None:
+            return "scheduler up"
+        here = [span for span in map(self.where, self.ranks) if span is not None]
+        if not here:
+            return Stage.START.value
+        behind = min(here, key=self._position)
+        return behind.label if behind.ended is None else f"after {behind.label}"
+
+    def since(self) -> float:
+        """When the phase of ``label`` began."""
+        for told in (self.ready, self.http_up, self.scheduling):
+            if told is not None:
+                return told
+        here = [span for span in map(self.where, self.ranks) if span is not None]
+        if here:
+            behind = min(here, key=self._position)
+            return behind.began if behind.ended is None else behind.ended
+        return self.began or 0.0
+
+    def spread(self) -> str:
+        """Which ranks are in which phase, if not all in one: "TP0-2 weights target,
+        TP3 after weights target"."""
+        places: dict[str, list[str]] = {}
+        for rank in self.ranks:
+            span = self.where(rank)
+            if span is not None:
+                label = span.label if span.ended is None else f"after {span.label}"
+                places.setdefault(label, []).append(rank)
+        if len(places) < 2:
+            return ""
+        return ", ".join(
+            f"{join_ranks(some)} {label}" for label, some in places.items()
+        )
+
+    def has_draft(self) -> bool:
+        told = self.arguments
+        return bool(told and told.algorithm and told.algorithm.upper() != "NGRAM")
+
+    def weights_done(self) -> bool:
+        """Whether every rank has loaded every model."""
+        if self.scheduling or self.http_up or self.ready:
+            return True
+        need = 2 if self.has_draft() else 1
+        expected = self.arguments.ranks if self.arguments else 1
+        ended: dict[str, int] = {}
+        for span in self.spans:
+            if span.stage is Stage.WEIGHTS and span.ended is not None:
+                ended[span.rank] = ended.get(span.rank, 0) + 1
+        ready = [rank for rank, count in ended.items() if count >= need]
+        return len(ready) >= expected and len(ready) == len(self.ranks)
+
+    def graphs_done(self) -> bool:
+        """Whether every graph is captured: the scheduler is up only then."""
+        return bool(self.scheduling or self.http_up or self.ready)
+
+    def durations(self) -> list[tuple[str, float]]:
+        """Seconds of each phase, over all ranks: from its first begin to its last end;
+        what lies in front of the first is ``start``."""
+        if self.began is None:
+            return []
+        found: dict[str, list[float]] = {}
+        for span in self.spans:
+            end = span.ended if span.ended is not None else self.last
+            edges = found.setdefault(span.label, [span.began, end])
+            edges[0], edges[1] = min(edges[0], span.began), max(edges[1], end)
+        first = min((one[0] for one in found.values()), default=self.last)
+        told = [(Stage.START.value, first - self.began)]
+        return told + [(label, end - begin) for label, (begin, end) in found.items()]
+
+    # -- feeding ----------------------------------------------------------------------
+
+    def _begin(self, event: Event, at: float) -> None:
+        rank = event.line.rank
+        self._close(rank, at)
+        if event.stage is Stage.WEIGHTS:
+            self._weights[rank] = self._weights.get(rank, 0) + 1
+            model = DRAFT if self._weights[rank] > 1 else TARGET
+        elif event.stage is Stage.GRAPHS:
+            before = [
+                one
+                for one in self.spans
+                if one.rank == rank and one.name == event.name and one.model == TARGET
+            ]
+            drafting = "draft" in event.name.lower() or bool(before)
+            model = DRAFT if drafting else TARGET
+        else:
+            model = DRAFT if self._weights.get(rank) else TARGET
+        if not self.has_draft() and self.arguments is not None:
+            model = ""
+        self.spans.append(Span(rank, event.stage, model, event.name, at))
+
+    def _end(self, event: Event, at: float) -> None:
+        rank = event.line.rank
+        if event.stage is Stage.MEMORY:
+            span = self.where(rank)
+            self._open_memory(rank, at if span is None else span.ended or at, at)
+        for span in reversed(self.spans):
+            if span.rank == rank and span.stage is event.stage and span.ended is None:
+                span.ended = at
+                return
+
+    def _open_memory(self, rank: str, began: float, at: float) -> None:
+        here = self.where(rank)
+        if here is not None and here.ended is None:
+            if here.stage is Stage.MEMORY:
+                return
+            here.ended = at
+        nth = self._memory[rank] = self._memory.get(rank, 0) + 1
+        model = (DRAFT if nth > 1 else TARGET) if self.has_draft() else ""
+        self.spans.append(Span(rank, Stage.MEMORY, model, "KV cache", began))
+
+    def _close(self, rank: str, at: float) -> None:
+        for span in self.spans:
+            if span.rank == rank and span.ended is None:
+                span.ended = at
+
+    def _progress(self, event: Event, at: float) -> None:
+        now = self.bar
+        name = event.name.partition("(")[0].strip()
+        here = [s for s in self.spans if s.stage is event.stage and s.ended is None]
+        model = here[-1].model if here else ""
+        same = now is not None and (now.name, now.total) == (name, event.total)
+        if now is not None and same and event.done >= now.done:
+            now.done, now.at = event.done, at
+        else:
+            self.bar = Bar(
+                event.stage, model, name, event.done, event.total, at, at, event.done
+            )
+
+    def _position(self, span: Span) -> tuple[int, bool]:
+        """How far a rank is: spans it has begun, and whether the last has ended."""
+        begun = sum(1 for one in self.spans if one.rank == span.rank)
+        return begun, span.ended is not None
+
+
+def rank_order(rank: str) -> tuple[tuple[str, int], ...]:
+    """ "DP1 TP10" after "DP1 TP9"."""
+    parts = []
+    for one in rank.split():
+        letters = one.rstrip("0123456789")
+        parts.append((letters, int(one[len(letters) :] or 0)))
+    return tuple(parts)
+
+
+def join_ranks(ranks: Iterable[str]) -> str:
+    """ "TP0-2, TP5": runs of one letter are drawn together; "rank 0" for no label."""
+    ordered = sorted(ranks, key=rank_order)
+    found: list[list[str]] = []
+    for one in ordered:
+        if found and _follows(found[-1][-1], one):
+            found[-1].append(one)
+        else:
+            found.append([one])
+    return ", ".join(
+        show_rank(some[0])
+        if len(some) == 1
+        else f"{some[0]}-{some[-1].split()[-1].lstrip('ABCDEFGHIJKLMNOPQRSTUVWXYZ_')}"
+        for some in found
+    )
+
+
+def _follows(left: str, right: str) -> bool:
+    a, b = rank_order(left), rank_order(right)
+    if len(a) != len(b) or not a or a[:-1] != b[:-1]:
+        return False
+    return a[-1][0] == b[-1][0] and a[-1][1] + 1 == b[-1][1]
+
+
+def show_rank(rank: str) -> str:
+    return rank or "rank 0"

@@ -1,0 +1,257 @@
+"""The server's processes, by /proc: which are ranks, and what they use.
+
+SGLang names each rank's process ``sglang::scheduler_DP0_TP1`` (``setproctitle``, all
+releases from 0.4.6 to 0.5.23); what follows is the rank's label in the log.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from patchkit.watch.extras import need
+from patchkit.watch.stall import ProcessSample
+
+RANK = "sglang::scheduler"
+
+#: State in /proc/PID/task/*/stat of a thread that runs or could.
+_RUNNING = b"R"
+#: What may stand between a user and a server that writes the same log.
+_SHELLS = ("sh", "bash", "dash", "zsh", "fish", "timeout", "nice", "nohup", "tini")
+
+
+class Tree:
+    """The processes from ``pid`` down. Those that its end left behind stay in it."""
+
+    def __init__(self, pid: int) -> None:
+        self.psutil = need("psutil", "look at the server's processes")
+        self.root = self.psutil.Process(pid)
+        self.started: float = self.root.create_time()
+        self._known: dict[int, Any] = {pid: self.root}
+        self._ranks: dict[int, str] = {}
+        self.denied = False
+
+    @property
+    def alive(self) -> bool:
+        return self._is_alive(self.root)
+
+    def processes(self) -> list[Any]:
+        """Every process of it that is there, ended but not yet collected ones too."""
+        for one in list(self._known.values()):
+            try:
+                for child in one.children(recursive=True):
+                    self._known.setdefault(child.pid, child)
+            except self.psutil.Error:
+                pass
+        self._known = {pid: one for pid, one in self._known.items() if one.is_running()}
+        return list(self._known.values())
+
+    def sample(self) -> tuple[tuple[ProcessSample, ...], tuple[ProcessSample, ...]]:
+        """The ranks, and the others."""
+        ranks: list[ProcessSample] = []
+        others: list[ProcessSample] = []
+        for process in self.processes():
+            rank = self._rank_of(process)
+            found = self._look(process, rank or "", with_helpers=rank is not None)
+            if found is None:
+                continue
+            (others if rank is None else ranks).append(found)
+        # what a rank has started counts as the rank's
+        helpers = self._below_ranks()
+        others = [one for one in others if one.pid not in helpers]
+        return tuple(sorted(ranks, key=lambda one: one.pid)), tuple(others)
+
+    def rank_pids(self) -> dict[int, str]:
+        return dict(self._ranks)
+
+    def exit_code(self) -> int | None:
+        """Of the root, if it has ended and nobody has collected it yet."""
+        return exit_status(self.root.pid)
+
+    def _is_alive(self, process: Any) -> bool:
+        try:
+            return bool(
+                process.is_running() and process.status() != self.psutil.STATUS_ZOMBIE
+            )
+        except self.psutil.Error:
+            return False
+
+    def _rank_of(self, process: Any) -> str | None:
+        """Its label; ``None`` if it is no rank. A name once learned is kept: a process
+        that has ended has none."""
+        known = self._ranks.get(process.pid)
+        if known is not None:
+            return known
+        try:
+            command = process.cmdline()
+        except self.psutil.Error:
+            return None
+        title = command[0] if command else ""
+        if not title.startswith(RANK):
+            return None
+        label = title[len(RANK) :].strip().replace("_", " ").strip()
+        # prefixes with a name of two words, as in ATTN_CP0
+        label = label.replace("ATTN CP", "ATTN_CP").replace("MOE DP", "MOE_DP")
+        self._ranks[process.pid] = label
+        return label
+
+    def _below_ranks(self) -> set[int]:
+        found: set[int] = set()
+        for pid in self._ranks:
+            process = self._known.get(pid)
+            if process is not None:
+                found |= {one.pid for one in self._children(process)}
+        return found
+
+    def _children(self, process: Any) -> list[Any]:
+        try:
+            return list(process.children(recursive=True))
+        except self.psutil.Error:
+            return []
+
+    def _look(
+        self, process: Any, rank: str, *, with_helpers: bool
+    ) -> ProcessSample | None:
+        pid = process.pid
+        try:
+            with process.oneshot():
+                times = process.cpu_times()
+                memory = process.memory_info().rss
+                status = process.status()
+        except self.psutil.NoSuchProcess:
+            return None
+        except self.psutil.AccessDenied:
+            self.denied = True
+            return None
+        if status == self.psutil.STATUS_ZOMBIE:
+            return ProcessSample(rank, pid, 0.0, 0, 0, "Z", 0.0, exit_status(pid))
+        helpers = times.children_user + times.children_system
+        if with_helpers:
+            for child in self._children(process):
+                try:
+                    used = child.cpu_times()
+                except self.psutil.Error:
+                    continue
+                helpers += used.user + used.system
+        return ProcessSample(
+            rank,
+            pid,
+            times.user + times.system + helpers,
+            memory,
+            self._read(process),
+            _state(pid, status, self.psutil),
+            helpers,
+        )
+
+    def _read(self, process: Any) -> int:
+        try:
+            told = process.io_counters()
+        except (self.psutil.Error, OSError):
+            self.denied = True
+            return 0
+        # by system calls (with what the page cache had), or through memory maps
+        return int(max(told.read_chars, told.read_bytes))
+
+
+def _state(pid: int, status: str, psutil: Any) -> str:
+    """One letter, as in /proc; "R" if any thread runs or waits for a CPU."""
+    if status in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP):
+        return "T"
+    try:
+        for task in os.scandir(f"/proc/{pid}/task"):
+            with open(f"{task.path}/stat", "rb") as file:
+                state = file.read(512).rpartition(b") ")[2][:1]
+            if state == _RUNNING:
+                return "R"
+    except OSError:
+        pass
+    return "D" if status == psutil.STATUS_DISK_SLEEP else "S"
+
+
+def exit_status(pid: int) -> int | None:
+    """The exit code of a process that nobody has collected; negative for a signal."""
+    try:
+        told = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2].split()
+        if told[0] not in (b"Z", b"X"):
+            return None
+        return os.waitstatus_to_exitcode(int(told[49]))
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def find_server(
+    identity: tuple[int, int] | None, port: int, *, not_these: Iterable[int] = ()
+) -> int | None:
+    """The server's first process: what writes the log, else what listens on the port
+    or was started with it. ``None`` if there is none, or it is another user's."""
+    psutil = need("psutil", "find the server's processes")
+    mine = {os.getpid(), *not_these}
+    if identity is not None:
+        writers = [
+            pid for pid in _pids(psutil) if pid not in mine and _writes(pid, identity)
+        ]
+        found = _topmost(psutil, writers)
+        if found is not None:
+            return found
+    if not port:
+        return None
+    for process in psutil.process_iter(["pid", "cmdline"]):
+        command = process.info["cmdline"] or []
+        if process.pid in mine or not any("sglang" in one for one in command):
+            continue
+        if _has_port(command, port):
+            return int(process.pid)
+    return _listener(psutil, port)
+
+
+def _pids(psutil: Any) -> Iterator[int]:
+    yield from psutil.pids()
+
+
+def _writes(pid: int, identity: tuple[int, int]) -> bool:
+    for file in (1, 2):
+        try:
+            found = os.stat(f"/proc/{pid}/fd/{file}")
+        except OSError:
+            continue
+        if (found.st_dev, found.st_ino) == identity:
+            return True
+    return False
+
+
+def _topmost(psutil: Any, pids: list[int]) -> int | None:
+    """The Python among them that no other of them started; shells do not count."""
+    for pid in sorted(pids):
+        try:
+            process = psutil.Process(pid)
+            command = " ".join(process.cmdline())
+            python = "python" in command or "sglang" in command
+            parent = process.ppid()
+            if python and (
+                parent not in pids or psutil.Process(parent).name() in _SHELLS
+            ):
+                return pid
+        except psutil.Error:
+            continue
+    return None
+
+
+def _has_port(command: list[str], port: int) -> bool:
+    for index, one in enumerate(command):
+        if one == f"--port={port}":
+            return True
+        if one == "--port" and command[index + 1 : index + 2] == [str(port)]:
+            return True
+    return False
+
+
+def _listener(psutil: Any, port: int) -> int | None:
+    try:
+        for one in psutil.net_connections("tcp"):
+            if one.status == psutil.CONN_LISTEN and one.laddr.port == port and one.pid:
+                return int(one.pid)
+    except psutil.Error:
+        pass
+    return None

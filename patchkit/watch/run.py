@@ -1,0 +1,399 @@
+"""Watches a server until there is a verdict: the loop, and nothing of the judging."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from patchkit.errors import UsageError
+from patchkit.watch import dumping
+from patchkit.watch.child import Child
+from patchkit.watch.events import Event
+from patchkit.watch.follow import Log, LogFile, LogPipe
+from patchkit.watch.gpu import Gpus
+from patchkit.watch.judge import Judge, Settings, Until
+from patchkit.watch.loading import Loading
+from patchkit.watch.probe import CHEAP, SOON, Probe
+from patchkit.watch.processes import Tree, find_server
+from patchkit.watch.progress import Progress
+from patchkit.watch.stall import Sample
+from patchkit.watch.verdict import Outcome, Verdict
+
+#: Seconds between looks at the log, at the processes, for a server, at /health.
+TICK, SAMPLE, SEARCH, HEALTH = 0.1, 0.5, 1.0, 2.0
+#: Seconds between two requests to a server that is watched after it got ready.
+AGAIN = 30.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """``log``: a path, or "-" for stdin. ``command``: the server to start."""
+
+    settings: Settings = field(default_factory=Settings)
+    url: str = ""
+    log: str = ""
+    pid: int = 0
+    key: str | None = None
+    command: tuple[str, ...] = ()
+    keep: bool = False
+
+
+@dataclass(frozen=True)
+class Status:
+    """What there is to show at one moment. ``cpu``: percent of one CPU."""
+
+    phase: str
+    elapsed: float
+    in_phase: float
+    progress: Progress
+    spread: str = ""
+    ranks: int = 0
+    memory: int = 0
+    cpu: float = 0.0
+    gpu: tuple[int, ...] | None = None
+    quiet: float = 0.0
+
+
+class View(Protocol):
+    """What the command line shows. Called from one thread."""
+
+    def say(self, text: str) -> None: ...
+    def event(self, event: Event) -> None: ...
+    def status(self, status: Status) -> None: ...
+    def log(self, data: bytes) -> None: ...
+
+
+class Watch:
+    def __init__(self, options: Options, view: View) -> None:
+        self.options = options
+        self.view = view
+        self._wall, self._began = time.time(), time.monotonic()
+        self.judge = Judge(options.settings, self._wall)
+        self.child: Child | None = None
+        self.tree: Tree | None = None
+        self.loading = Loading()
+        self.gpus = Gpus()
+        self.probe: Probe | None = None
+        self._offered: list[int] = []
+        self._cpu = (self._wall, 0.0, 0.0)
+        self._due: dict[str, float] = {}
+        self._signals = 0
+        self.log_path: Path | None = None
+        self._log: Log | None = None
+
+    # -- the loop ---------------------------------------------------------------------
+
+    def run(self) -> Verdict:
+        """Until there is a verdict. A server that we started ends with us, unless it
+        got to where it should, or ``keep``."""
+        before = self._catch_signals()
+        verdict = None
+        try:
+            self._start()
+            while verdict is None:
+                self._step()
+                verdict = self.judge.decide(self._clock())
+                if verdict is None:
+                    time.sleep(TICK)
+            return verdict
+        finally:
+            self._end(verdict)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _start(self) -> None:
+        options = self.options
+        self._log = self._open()
+        has_log = self._log is not None
+        self.judge.settings = replace(options.settings, has_log=has_log)
+        until = options.settings.until
+        if until in (Until.WEIGHTS, Until.GRAPHS) and not has_log:
+            raise UsageError(
+                f"--until {until.value} is read from the log, and there is none",
+                hint="give --log",
+            )
+
+    def _step(self) -> None:
+        now = self._clock()
+        if self.tree is None and self._is_due("search", SEARCH):
+            self._search()
+        self._read_log(limit=0.5)
+        if self._is_due("sample", SAMPLE):
+            self._sample()
+        self._ask()
+        if self.judge.wants_stacks(now):
+            every = max(1.0, self.judge.settings.stall / 4)
+            if not self.judge.dumps or self._is_due("stacks", every):
+                self._take_stacks()
+        self.view.status(self._status(self._clock()))
+
+    def _clock(self) -> float:
+        """Wall time that never jumps."""
+        return self._wall + time.monotonic() - self._began
+
+    def _is_due(self, what: str, every: float) -> bool:
+        now = time.monotonic()
+        if now < self._due.get(what, 0.0):
+            return False
+        self._due[what] = now + every
+        return True
+
+    # -- the log ----------------------------------------------------------------------
+
+    def _open(self) -> Log | None:
+        options = self.options
+        if options.command:
+            name = options.log or f"patchkit-watch-{os.getpid()}.log"
+            self.log_path = Path(name).absolute()
+            self.child = Child(options.command, self.log_path)
+            self.view.say(f"started process {self.child.pid}, log {self.log_path}")
+            log = LogFile(self.log_path, self.view.log, self.child.log_began)
+            self.tree = Tree(self.child.pid)
+            self._know_start(self.tree)
+            return log
+        if options.pid:
+            self.tree = _tree(options.pid)
+            self._know_start(self.tree)
+        if options.log == "-":
+            return LogPipe(0)
+        if options.log:
+            self.log_path = Path(options.log)
+            return LogFile(self.log_path)
+        if options.pid:
+            found = _log_of(options.pid)
+            if found is not None:
+                self.log_path = found
+                self.view.say(f"its log is {found}")
+                return LogFile(found)
+        return None
+
+    def _read_log(self, limit: float) -> list[str]:
+        """Feed what came to the judge; the lines."""
+        if self._log is None:
+            return []
+        found: list[str] = []
+        deadline = time.monotonic() + limit
+        while time.monotonic() < deadline:
+            lines, fresh = self._log.read()
+            for raw in lines:
+                offered = dumping.offered_by(raw)
+                if offered is not None:
+                    self._offered.append(offered)
+                for event in self.judge.feed(raw, self._clock(), fresh=fresh):
+                    self.view.event(event)
+            found += lines
+            if not lines:
+                break
+        if self._log.ended and not self.judge.log_ended:
+            self.judge.end_of_log()
+        return found
+
+    # -- the processes ----------------------------------------------------------------
+
+    def _search(self) -> None:
+        """Find the server, if nobody said which process it is."""
+        identity = self._log.identity() if self._log is not None else None
+        pid = find_server(identity, self._port())
+        if pid is None:
+            return
+        self.tree = Tree(pid)
+        self._know_start(self.tree)
+        self.view.say(f"the server is process {pid}")
+
+    def _know_start(self, tree: Tree) -> None:
+        if self._log is None or isinstance(self._log, LogFile):
+            self.judge.not_before = tree.started - 2.0
+        if self.judge.phases.began is None:
+            self.judge.phases.began = tree.started
+
+    def _port(self) -> int:
+        if self.options.url:
+            return urlsplit(self.options.url).port or 80
+        told = self.judge.phases.arguments
+        return told.port if told is not None else 0
+
+    def _sample(self) -> None:
+        now = self._clock()
+        if self.tree is None:
+            return
+        ranks, others = self.tree.sample()
+        gpu = self.gpus.read()
+        pids = {one.pid: one.rank for one in ranks if one.state != "Z"}
+        loaded = self.loading.look(pids)
+        checkpoint = self.loading.checkpoint
+        code = self.child.exit_code if self.child else self.tree.exit_code()
+        alive = self.child.exit_code is None if self.child else self.tree.alive
+        self.judge.feed_sample(
+            Sample(
+                now,
+                alive,
+                ranks,
+                others,
+                code,
+                gpu[0] if gpu else None,
+                gpu[1] if gpu else 0,
+                tuple((pids[pid], done) for pid, done in loaded.items()),
+                checkpoint.size if checkpoint else 0,
+                checkpoint.folder if checkpoint else "",
+            )
+        )
+        used = sum(one.cpu for one in (*ranks, *others))
+        then, before, _ = self._cpu
+        if now > then:
+            self._cpu = (now, used, max(0.0, 100 * (used - before) / (now - then)))
+
+    def _take_stacks(self) -> None:
+        sample = self.judge.sample
+        if self.tree is None or sample is None:
+            return
+        whom = {one.pid: one.rank for one in sample.watched if one.state != "Z"}
+        stopped = [one.pid for one in sample.watched if one.state == "T"]
+        self.view.say("nothing moves: taking the stacks of all ranks")
+
+        def read_log() -> list[str]:
+            return self._read_log(0.5)
+
+        reader = read_log if self._log is not None else None
+        dumps = dumping.take(whom, self._offered, reader, stopped)
+        self.judge.feed_dumps(dumps, self._clock())
+
+    # -- by HTTP ----------------------------------------------------------------------
+
+    def _ask(self) -> None:
+        judge = self.judge
+        settings = judge.settings
+        if self.probe is None:
+            url = self.options.url or self._url_of_log()
+            if not url or (settings.has_log and not settings.request):
+                return
+            self.probe = Probe(url, self.options.key, self._clock)
+        for answer in self.probe.answers():
+            judge.feed_answer(answer)
+        up = judge.phases.http_up is not None or not settings.has_log
+        if not judge.is_up:
+            # refused until uvicorn is up: that costs nobody anything
+            if up and self._is_due("health", HEALTH):
+                self.probe.ask("/health", settings.deadline + 5)
+            return
+        asking = self.probe.is_asking("/generate")
+        if not settings.request:
+            return
+        if not asking and self._is_due("again", AGAIN if judge.confirmed else HEALTH):
+            judge.request_sent()
+            self.probe.ask("/generate", settings.deadline)
+        elif asking and self._is_due("cheap", HEALTH):
+            self.probe.ask(CHEAP[0], SOON)
+
+    def _url_of_log(self) -> str:
+        told = self.judge.phases.arguments
+        if told is None or not told.port or self.tree is None:
+            return ""
+        return f"http://127.0.0.1:{told.port}"
+
+    # -- showing ----------------------------------------------------------------------
+
+    def _status(self, now: float) -> Status:
+        judge = self.judge
+        sample = judge.sample
+        everybody = (*sample.ranks, *sample.others) if sample else ()
+        phases = judge.phases
+        return Status(
+            phases.label(),
+            now - (phases.began or self._wall),
+            now - (phases.since() or self._wall),
+            judge.progress(now),
+            phases.spread(),
+            len(sample.ranks) if sample else len(phases.ranks),
+            sum(one.memory for one in everybody),
+            self._cpu[2],
+            sample.gpu if sample else None,
+            judge.quiet(now) if sample and sample.watched else 0.0,
+        )
+
+    # -- the end ----------------------------------------------------------------------
+
+    def _catch_signals(self) -> dict[int, Any]:
+        """A server that we started gets the signals that we get."""
+        before: dict[int, Any] = {}
+        for number in (signal.SIGTERM, signal.SIGINT):
+            before[number] = signal.signal(number, self._on_signal)
+        return before
+
+    def _on_signal(self, number: int, frame: object) -> None:
+        self._signals += 1
+        if self.child is None or self._signals > 1:
+            raise KeyboardInterrupt
+        self.judge.phases.stopping = True
+        self.child.signal(number)
+
+    def _end(self, verdict: Verdict | None) -> None:
+        if self._log is not None:
+            self._read_log(0.5)
+            self._log.close()
+        if self.child is None or self.options.keep:
+            return
+        reached = verdict is not None and verdict.outcome in (
+            Outcome.READY,
+            Outcome.REACHED,
+        )
+        if reached and self.judge.settings.until is not Until.END:
+            return
+        assert self.tree is not None
+        self.child.end(self.tree.processes())
+
+
+def _tree(pid: int) -> Tree:
+    try:
+        return Tree(pid)
+    except UsageError:
+        raise
+    except Exception as problem:  # psutil's own, which may not be imported here
+        if type(problem).__name__ not in ("NoSuchProcess", "AccessDenied"):
+            raise
+        raise UsageError(
+            f"--pid {pid}: there is no such process, or you may not look at it",
+            hint="give the process id of python -m sglang.launch_server",
+        ) from None
+
+
+def _log_of(pid: int) -> Path | None:
+    """The regular file that a process writes its output to, if it does."""
+    for file in (1, 2):
+        try:
+            path = Path(os.readlink(f"/proc/{pid}/fd/{file}"))
+        except OSError:
+            continue
+        if path.is_file():
+            return path
+    return None
+
+
+def needs(options: Options) -> None:
+    """Raise UsageError for options that can't work together."""
+    if not (options.url or options.log or options.pid or options.command):
+        raise UsageError(
+            "what should be watched?",
+            hint="give --log server.log, --pid PID or --url http://host:port, or a"
+            " command: patchkit watch -- python -m sglang.launch_server ...",
+        )
+    if options.command and (options.pid or options.log == "-"):
+        raise UsageError(
+            "a command is started by patchkit, so --pid and --log - make no sense",
+            hint="leave them out; --log FILE says where its log goes",
+        )
+
+
+def watch(options: Options, view: View) -> tuple[Verdict, Watch]:
+    """Watch until there is a verdict. Raises UsageError and CannotRun."""
+    needs(options)
+    watching = Watch(options, view)
+    return watching.run(), watching
+
+
+__all__: Sequence[str] = ("Options", "Status", "View", "Watch", "watch")
