@@ -37,8 +37,9 @@ ARROWS = {
     },
     "cli": {
         *("errors", "model", "registry", "report", "target", "project", "fetch"),
-        *("workspace", "outcome", "journal", "verify"),
+        *("workspace", "outcome", "journal", "verify", "logs"),
     },
+    "logs": {"errors", "report"},
     "tap": set(),
     "verify": {
         *("errors", "fetch", "journal", "model", "registry", "report", "target"),
@@ -113,12 +114,16 @@ def test_the_engine_is_pure():
         (["apply", "debug-logging"], {"libcst", "torch", "git"}),
         (["diff"], {"libcst", "torch", "git"}),
         (["revert"], {"libcst", "torch", "git"}),
+        (
+            ["logs", str(ROOT / "fixtures" / "logs" / "tp2.log")],
+            {"libcst", "torch", "git", "patchkit.tap", "matplotlib", "numpy"},
+        ),
     ],
 )
 def test_import_weight_is_a_feature(arguments, forbidden, tree):
     """Also of a no-op apply and a full revert: LibCST alone takes half a second."""
     folder = tree("0.5.9")
-    if arguments[0] not in ("--help", "list", "show"):
+    if arguments[0] not in ("--help", "list", "show", "logs"):
         arguments = [*arguments, "--target", str(folder)]
         command = [sys.executable, "-m", "patchkit", "apply", "debug-logging"]
         subprocess.run([*command, "--target", str(folder)], check=True)
