@@ -23,6 +23,7 @@ from patchkit.recipe.debugcode import gate_debug_code, remove_debug_code
 from patchkit.recipe.debugcode.recipe import EditsDebugCode
 from patchkit.recipe.drafts import makes_plain_linear, width_guard
 from patchkit.recipe.insertion import Insertion, insert, insert_first, insert_members
+from patchkit.recipe.removal import RemovesCapture
 from patchkit.recipe.setters import (
     ids_parameter,
     layers_target,
@@ -71,6 +72,7 @@ __all__ = [
     "Method",
     "NotNeeded",
     "Recipe",
+    "RemovesCapture",
     "Statement",
     "Unmatched",
     "argument",
