@@ -8,18 +8,32 @@ import logging
 import math
 import os
 import time
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import torch
 
-from .statistics import Statistics
+from .statistics import RowStatistics, Statistics
 
 # Below "sglang": the server's own configuration (prefix, level, handlers) applies.
 LOGGER = logging.getLogger("sglang.srt.patchkit_tap")
 
 RESERVED = (
     frozenset({"site", "model", "rank", "step", "shape", "dtype", "stats", "time"})
-    | Statistics.__dataclass_fields__.keys()
+    | frozenset({"mode", "batch", "captured", "gpu_time", "event"})
+    | frozenset({"segment_norms", "segments"})
+    | RowStatistics.__dataclass_fields__.keys()
 )
+
+
+class Subject(Protocol):
+    """A tensor, or what is remembered of one."""
+
+    @property
+    def shape(self) -> Sequence[int]: ...
+
+    @property
+    def dtype(self) -> torch.dtype: ...
 
 
 def global_rank() -> int:
@@ -39,15 +53,15 @@ def say(site: str, text: str, *, level: int = logging.INFO) -> None:
     # With no handler at all, logging prints WARNING and above to stderr.
     if not (LOGGER.isEnabledFor(level) and LOGGER.hasHandlers()):
         level = max(logging.WARNING, LOGGER.getEffectiveLevel())
-    LOGGER.log(level, "EAGLE3_DEBUG[%s] %s", _word(site), text)
+    LOGGER.log(level, "EAGLE3_DEBUG[%s] %s", word(site), text)
 
 
 def line(
     rank: int,
     step: int,
-    tensor: torch.Tensor,
+    tensor: Subject,
     statistics: Statistics | None,
-    fields: dict[str, object],
+    fields: Mapping[str, object],
 ) -> str:
     """``key=value`` words; an unknown value (None) is ``?``."""
     words: dict[str, object] = {"rank": rank, "step": step}
@@ -56,8 +70,14 @@ def line(
     words["shape"] = "x".join(map(str, tensor.shape)) or "scalar"
     words["dtype"] = _dtype(tensor)
     words |= vars(statistics) if statistics else {"stats": "unsupported"}
-    words |= {key: value for key, value in fields.items() if key != "layer"}
-    return " ".join(f"{key}={_word(_plain(value))}" for key, value in words.items())
+    if isinstance(statistics, RowStatistics):
+        total = math.prod(tensor.shape[:-1])
+        if statistics.rows != total:
+            words["rows"] = f"{statistics.rows}/{total}"
+    for key, value in fields.items():
+        if key != "layer":
+            words["segments" if key == "segment_norms" else key] = value
+    return " ".join(f"{key}={word(_plain(value))}" for key, value in words.items())
 
 
 def record(
@@ -65,11 +85,16 @@ def record(
     model: str | None,
     rank: int,
     step: int,
-    tensor: torch.Tensor,
+    tensor: Subject,
     statistics: Statistics | None,
-    fields: dict[str, object],
+    fields: Mapping[str, object],
+    *,
+    when: float | None = None,
 ) -> bytes:
-    """One JSON object and a newline; an unknown or non-finite value is null."""
+    """One JSON object and a newline; an unknown or non-finite value is null.
+
+    ``when``: seconds since the epoch, if it was not just now.
+    """
     values: dict[str, object] = {
         "site": site,
         "model": model,
@@ -83,8 +108,20 @@ def record(
     else:
         values |= dict.fromkeys(("norm", "mean", "absmax", "nonfinite"))
         values["stats"] = "unsupported"
-    values["time"] = time.time()
-    plain = {key: _finite(_plain(value)) for key, value in (values | fields).items()}
+    values["time"] = time.time() if when is None else when
+    return _json({**values, **fields})
+
+
+def event(
+    site: str, kind: str, model: str | None, rank: int, fields: Mapping[str, object]
+) -> bytes:
+    """A JSON line about the taps themselves."""
+    values = {"site": site, "event": kind, "model": model, "rank": rank}
+    return _json({**values, "time": time.time(), **fields})
+
+
+def _json(values: Mapping[str, object]) -> bytes:
+    plain = {key: _finite(_plain(value)) for key, value in values.items()}
     return json.dumps(plain, allow_nan=False).encode("ascii") + b"\n"
 
 
@@ -132,7 +169,7 @@ class JsonLines:
             os.close(file)
 
 
-def _dtype(tensor: torch.Tensor) -> str:
+def _dtype(tensor: Subject) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
@@ -149,13 +186,13 @@ def _plain(value: object) -> object:
     return type(value).__name__
 
 
-def _word(value: object) -> str:
+def word(value: object) -> str:
     if value is None:
         return "?"
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, list):
-        return "+".join(map(_word, value)) or "none"
+        return "+".join(map(word, value)) or "none"
     return "_".join(str(value).split()) or "none"
 
 

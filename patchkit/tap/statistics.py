@@ -36,6 +36,15 @@ class Statistics:
     nonfinite: int
 
 
+@dataclass(frozen=True)
+class RowStatistics(Statistics):
+    """What a device finds besides: rows counted, least and greatest norm of one."""
+
+    rows: int
+    row_norm_min: float
+    row_norm_max: float
+
+
 def measure(tensor: torch.Tensor) -> Statistics | None:
     """Statistics of ``tensor`` (any shape and strides); None if its kind has none.
 

@@ -11,6 +11,14 @@ def _sites(name: str, pattern: str, new: str, by: str = "gate-on") -> Mutant:
     return mutant(name, _TAP + "sites.py", by, ("", pattern, new))
 
 
+def _speaker(name: str, pattern: str, new: str) -> Mutant:
+    return mutant(name, _TAP + "speaker.py", "gate-on", ("", pattern, new))
+
+
+def _layers(name: str, pattern: str, new: str) -> Mutant:
+    return mutant(name, _TAP + "layers.py", "gate-on", ("", pattern, new))
+
+
 def _settings(name: str, pattern: str, new: str, by: str = "gate-on") -> Mutant:
     return mutant(name, _TAP + "settings.py", by, ("", pattern, new))
 
@@ -29,23 +37,24 @@ _MEASURE = r"statistics = measure\(tensor\)"
 # call sites alone (every call looks again, and returns), and an import that sets
 # torch's default dtype (who builds the model sets it as well).
 MUTANTS: tuple[Mutant, ...] = (
-    _sites("tap scales its tensor", _MEASURE, r"\g<0>; tensor.mul_(1.5)"),
-    _sites("tap zeroes one element", _MEASURE, r"\g<0>; tensor[0, 0] = 0"),
-    _sites("tap raises inside", _MEASURE, "1 / 0"),
-    _sites("tap raises into the model", r"try:\n(?= +with torch\.no_grad)",
+    _speaker("tap scales its tensor", _MEASURE, r"\g<0>; tensor.mul_(1.5)"),
+    _speaker("tap zeroes one element", _MEASURE, r"\g<0>; tensor[0, 0] = 0"),
+    _speaker("tap raises inside", _MEASURE, "1 / 0"),
+    _speaker("tap raises into the model", r"try:\n(?= +with torch\.no_grad)",
            "if True: raise RuntimeError('here')\n        try:\n"),
-    _sites("tap looks at twice the tensor", _MEASURE, "statistics = measure(tensor*2)"),
-    _sites("tap looks at the first row only", _MEASURE,
+    _speaker("tap looks at twice the tensor", _MEASURE,
+             "statistics = measure(tensor*2)"),
+    _speaker("tap looks at the first row only", _MEASURE,
            "statistics = measure(tensor[:1])"),
-    _sites("tap says nothing", r"^def _observe\((?s:.*?)-> None:\n",
+    _speaker("tap says nothing", r"^def _observe\((?s:.*?)-> None:\n",
            r"\g<0>    return\n"),
-    _sites("tap says all twice", r"^    emit\.say\(site, emit\.line[^\n]*\n",
+    _speaker("tap says all twice", r"^    emit\.say\(site, emit\.line[^\n]*\n",
            r"\g<0>\g<0>"),
-    _sites("layer labels reversed", r"return sorted\((layer for [^\n]*)\)",
+    _layers("layer labels reversed", r"return sorted\((layer for [^\n]*)\)",
            r"return sorted((\1), reverse=True)"),
-    _sites("layer labels one up", r"return sorted\(layer for",
+    _layers("layer labels one up", r"return sorted\(layer for",
            "return sorted(layer + 1 for"),
-    _sites("states without labels", r"if len\(layers\) != len\(states\)", "if True"),
+    _sites("states without labels", r"if len\(layers\) != len\(many\)", "if True"),
     _sites("states at one layer only", r"in zip\(layers, states, strict=True\)",
            "in [*zip(layers, states)][:1]"),
     _sites("number of parts wrong", r'fields\["parts"\] = len\(widths\)',
@@ -54,8 +63,8 @@ MUTANTS: tuple[Mutant, ...] = (
            '"skipped" if received is not None'),
     _sites("fc said to be applied", r'"skipped" if received is hidden_states',
            '"skipped" if received is None'),
-    _sites("in_features unknown", r"return _count\(fc, \"input_size\"\) if count is "
-           "None else count", "return None"),
+    _layers("in_features unknown", r"return count\(fc, \"input_size\"\) if number is "
+            "None else number", "return None"),
     _sites("steps stand still", r"state\.steps\[model\] \+= 1",
            "state.steps[model] = 1"),
     _settings("speaks with the gate off", r"enabled=environ[^\n]*", "enabled=True,",

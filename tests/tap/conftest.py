@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import logging
+import os
 import re
 import shutil
 from pathlib import Path
@@ -56,8 +57,8 @@ def load(tmp_path, monkeypatch):
     """load(EVERY="2", ...) -> the package, as it would stand in a target tree."""
 
     def load(enabled: str | None = "1", **environment: str) -> ModuleType:
-        for name in ("", "_EVERY", "_RANKS", "_SITES", "_DIR"):
-            monkeypatch.delenv(f"EAGLE3_DEBUG{name}", raising=False)
+        for name in [name for name in os.environ if name.startswith("EAGLE3_DEBUG")]:
+            monkeypatch.delenv(name)
         if enabled is not None:
             monkeypatch.setenv("EAGLE3_DEBUG", enabled)
         for name, value in environment.items():

@@ -57,8 +57,8 @@ def test_every(load, said):
 def test_every_computes_nothing_between(load, monkeypatch):
     tap = load(EVERY="2")
     calls = []
-    sites = sys.modules[f"{tap.__name__}.sites"]
-    monkeypatch.setattr(sites, "measure", lambda t: calls.append(t))
+    speaker = sys.modules[f"{tap.__name__}.speaker"]
+    monkeypatch.setattr(speaker, "measure", lambda t: calls.append(t))
     for _ in range(4):
         tap.begin("m", None)
         tap.tap("x", torch.ones(1))
@@ -146,8 +146,8 @@ def test_folder_that_cannot_be_written(load, said, tmp_path, monkeypatch, obstac
     (tmp_path / "file").write_text("in the way")
     tap = load(DIR=str(tmp_path / "file" / "taps"))
     if obstacle == "null":
-        sites = sys.modules[f"{tap.__name__}.sites"]
-        sites._STATE.json._directory = "a\0b"
+        speaker = sys.modules[f"{tap.__name__}.speaker"]
+        speaker.STATE.process.json._directory = "a\0b"
     for _ in range(3):
         tap.tap("x", torch.ones(1))
     assert len(said.lines) == 3
@@ -159,8 +159,8 @@ def test_full_disk(load, said):
         pytest.skip("no /dev/full")
     tap = load(DIR="/unused")
     emit = sys.modules[f"{tap.__name__}.emit"]
-    sites = sys.modules[f"{tap.__name__}.sites"]
-    lines = sites._STATE.json
+    speaker = sys.modules[f"{tap.__name__}.speaker"]
+    lines = speaker.STATE.process.json
     assert isinstance(lines, emit.JsonLines)
     lines._open = lambda *_: os.open("/dev/full", os.O_WRONLY)
     for _ in range(3):

@@ -88,7 +88,7 @@ def test_no_autograd_graph_is_built(load, monkeypatch):
     tap = load()
     enabled = []
     monkeypatch.setattr(
-        parts_of(tap, "sites"),
+        parts_of(tap, "speaker"),
         "measure",
         lambda tensor: enabled.append((torch.is_grad_enabled(), tensor.grad_fn)),
     )
@@ -112,17 +112,17 @@ def test_parameters_and_autograd(load, said):
 
 def test_a_failure_is_said_once_per_site_and_counted(load, said, monkeypatch):
     tap = load()
-    sites = parts_of(tap, "sites")
+    speaker = parts_of(tap, "speaker")
 
     def broken(tensor):
         raise RuntimeError("no\nway")
 
-    monkeypatch.setattr(sites, "measure", broken)
+    monkeypatch.setattr(speaker, "measure", broken)
     for _ in range(3):
         call_all(tap, lambda *shape: torch.ones(shape))
     assert len(said.texts) == len(SITES)
     assert "EAGLE3_DEBUG[aux] tap failed: RuntimeError: no way" in said.texts
-    assert sites._STATE.failures == dict.fromkeys(SITES, 3)
+    assert speaker.STATE.failures == dict.fromkeys(SITES, 3)
 
 
 @pytest.mark.parametrize("junk", [None, 3, "text", object(), [None], {}])
@@ -161,7 +161,7 @@ def test_keyboard_interrupt_goes_through(load, monkeypatch):
     def stop(tensor):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(parts_of(tap, "sites"), "measure", stop)
+    monkeypatch.setattr(parts_of(tap, "speaker"), "measure", stop)
     with pytest.raises(KeyboardInterrupt):
         tap.tap("x", torch.ones(1))
 
@@ -190,7 +190,7 @@ def test_silent_inside_a_capture(load, said, monkeypatch):
     assert said.lines == []
     assert len(said.texts) == len(SITES)
     assert all("inside a CUDA graph" in text for text in said.texts)
-    assert parts_of(tap, "sites")._STATE.failures == {}
+    assert parts_of(tap, "speaker").STATE.failures == {}
     capturing[0] = False
     tap.tap("tap", torch.ones(1))
     assert said.lines[0]["step"] == "2"
@@ -221,42 +221,6 @@ def test_capture_on_another_accelerator(load, said, monkeypatch, capturing):
     load().tap("x", torch.ones(1, device="meta"))
     assert len(said.texts) == 1
     assert ("inside a CUDA graph" in said.texts[0]) == capturing
-
-
-# ---- torch.compile
-
-
-def test_compiled_code_holds_no_trace_of_it(load, said):
-    tap = load()
-    graphs = []
-
-    def backend(module, inputs):
-        graphs.append([str(node.target) for node in module.graph.nodes])
-        return module.forward
-
-    def plain(x):
-        return (x * 2).sum()
-
-    def tapped(x):
-        tap.begin("m", None)
-        y = x * 2
-        if tap.ENABLED:
-            tap.tap("x", y, layer=1)
-            tap.tap_stream("s", y, None, 1)
-        return y.sum()
-
-    def calls(graph):
-        return [name for name in graph if "L_" not in name and "l_" not in name]
-
-    x = torch.ones(3)
-    for function in (plain, tapped):
-        torch.compiler.reset()
-        compiled = torch.compile(function, backend=backend, fullgraph=True)
-        for _ in range(3):
-            assert compiled(x) == 6
-    assert len(graphs) == 2, "recompiled"
-    assert calls(graphs[0]) == calls(graphs[1])
-    assert said.texts == []
 
 
 # ---- log levels

@@ -109,6 +109,13 @@ def test_version_is_a_literal():
 
 
 def test_imports_only_the_standard_library_torch_and_itself():
+    """And triton, in the files that are imported only where it is there."""
+    with_triton = {"copying.py", "kernel.py", "launch.py", "rows.py"}
+    always = {"__init__.py"}
+    for file in sorted(TAP.glob("*.py")):
+        if file.name not in with_triton:
+            always |= {f"{name}.py" for name in relative_imports(file)}
+    assert not always & with_triton
     files = sorted(TAP.glob("*.py"))
     assert len(files) >= 5
     for file in files:
@@ -123,4 +130,43 @@ def test_imports_only_the_standard_library_torch_and_itself():
                     names = [node.module]
             for name in names:
                 top = name.split(".")[0]
-                assert top == "torch" or top in sys.stdlib_module_names, (file, name)
+                known = top == "torch" or top in sys.stdlib_module_names
+                known |= top == "triton" and file.name in with_triton
+                assert known, (file, name)
+
+
+def relative_imports(file):
+    names = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            names |= {node.module} if node.module else {x.name for x in node.names}
+    return names
+
+
+def test_saves():
+    text = "llama_eagle3.*:3, deepseek_v2.aux:10"
+    found = settings.read({"EAGLE3_DEBUG_SAVE": text, "EAGLE3_DEBUG_DIR": "taps"})
+    assert found.problems == ()
+    assert found.saved("llama_eagle3.fc_in") == 3
+    assert found.saved("deepseek_v2.aux") == 10
+    assert found.saved("deepseek_v2.layer") == 0
+
+
+@pytest.mark.parametrize("text", ["x", "x:", ":3", "x:0", "x:-1", "x:many"])
+def test_a_save_that_is_not_understood_is_said(text):
+    found = settings.read({"EAGLE3_DEBUG_SAVE": text, "EAGLE3_DEBUG_DIR": "taps"})
+    assert len(found.problems) == 1
+    assert found.saves == ()
+
+
+def test_saves_need_a_folder():
+    found = settings.read({"EAGLE3_DEBUG_SAVE": "x:1"})
+    assert found.saves == ()
+    assert "EAGLE3_DEBUG_DIR" in found.problems[0]
+
+
+@pytest.mark.parametrize(
+    "text,records", [("", 32768), ("1000", 1024), ("1", 64), ("9" * 12, 1 << 22)]
+)
+def test_ring_is_a_power_of_two_within_bounds(text, records):
+    assert settings.read({"EAGLE3_DEBUG_RING": text}).ring == records

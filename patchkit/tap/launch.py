@@ -1,0 +1,158 @@
+# patchkit: tap
+"""Launches the kernel: how many programs, which scratch, what has been compiled."""
+
+# mypy: disable-error-code="no-untyped-call, misc"
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from . import kernel
+
+DTYPES = frozenset({torch.float32, torch.bfloat16, torch.float16})
+#: More segments than this are too many for one launch.
+MOST_SEGMENTS = 8
+#: Programs of one segment. The last program waits for the others, so they are few
+#: enough to be on the device together.
+MOST_PROGRAMS = 256
+_CHUNK = 1 << 20
+_MOST_TILES = 64
+_WARPS = 4
+
+
+class NotReady(Exception):
+    """Nothing may be compiled or allocated now: a graph is being captured."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """``programs`` take ``tile_rows`` rows at a time in tiles of ``columns``."""
+
+    programs: int
+    bucket: int
+    tile_rows: int
+    columns: int
+
+
+def plan(rows: int, width: int, itemsize: int, segments: int) -> Plan | None:
+    """How to read [rows, segments * width]; None if the rows are too long.
+
+    Few rows: a program each, four warps side by side on a row, 16 bytes a thread. Many:
+    a warp each. Few distinct answers, since each is compiled.
+    """
+    most = MOST_PROGRAMS if segments <= 2 else MOST_PROGRAMS // 2
+    if rows <= most:
+        tile_rows, programs = 1, max(rows, 1)
+        columns = _WARPS * 32 * (16 // itemsize)
+    else:
+        tile_rows, programs = 4, min((rows + 3) // 4, most)
+        columns = 256
+    columns = min(columns, max(32, 1 << (width - 1).bit_length()))
+    while width > 32 * columns and columns < 4096:
+        columns *= 2
+    if width > _MOST_TILES * columns:
+        return None
+    bucket = next(size for size in (16, 64, 256) if size >= programs)
+    return Plan(programs, bucket, tile_rows, columns)
+
+
+class Launcher:
+    """The kernel on one device, and the memory that it needs.
+
+    Memory is taken before a graph is captured and never given back: graphs hold its
+    address. Each captured node has scratch of its own, so that graphs may run side by
+    side; eager launches share one per site and stream.
+    """
+
+    def __init__(self, device: torch.device, capacity: int) -> None:
+        self.device = device
+        self.capacity = capacity
+        self._compiled: set[object] = set()
+        self._shared: dict[object, torch.Tensor] = {}
+        self._chunk = torch.zeros(0, dtype=torch.int64, device=device)
+        self.prepare()
+
+    def prepare(self) -> None:
+        """Have enough scratch for the next capture. Not while capturing."""
+        if self._chunk.numel() < _CHUNK // 2:
+            self._chunk = torch.zeros(_CHUNK, dtype=torch.int64, device=self.device)
+
+    def launch(
+        self,
+        tensor: torch.Tensor,
+        loc: torch.Tensor | None,
+        how: Plan,
+        segments: int,
+        state: torch.Tensor,
+        ring: torch.Tensor,
+        *,
+        call: int,
+        model: int,
+        first: bool,
+        owner: object,
+        capturing: bool,
+    ) -> None:
+        """One node for ``tensor`` [rows, segments * width], last axis of stride 1.
+
+        ``owner``: what shares scratch with earlier eager launches. Raises NotReady.
+        """
+        rows, width = tensor.shape[0], tensor.shape[1] // segments
+        mask = tensor if loc is None else loc
+        variant = (
+            *(tensor.dtype, width, how.tile_rows, how.columns, how.bucket, segments),
+            *(loc is None, mask.dtype, _aligned(tensor), _aligned(mask)),
+            *(tensor.stride(0) % 16 == 0, tensor.stride(0) == 1),
+            tensor.stride(0) >= 1 << 31,
+        )
+        if capturing and variant not in self._compiled:
+            raise NotReady("did not run before the capture")
+        two = 1 << (segments - 1).bit_length()
+        scratch = self._scratch(
+            kernel.HEAD + kernel.PARTS * two * how.bucket, owner, capturing
+        )
+        kernel.tap_kernel[(how.programs * segments + 1,)](
+            tensor,
+            mask,
+            state,
+            scratch,
+            ring,
+            call,
+            model,
+            rows,
+            tensor.stride(0),
+            how.programs,
+            int(first),
+            W=width,
+            COLS=how.columns,
+            TR=how.tile_rows,
+            SEGS=segments,
+            SEGS2=two,
+            PP=how.bucket,
+            CAPACITY=self.capacity,
+            MASKED=loc is not None,
+            TIMER=kernel.HAS_TIMER and self.device.type == "cuda",
+            num_warps=_WARPS,
+        )
+        self._compiled.add(variant)
+
+    def _scratch(self, words: int, owner: object, capturing: bool) -> torch.Tensor:
+        if capturing:
+            return self._take(words)
+        self.prepare()
+        known = self._shared.get((owner, words))
+        if known is None:
+            known = self._shared[owner, words] = self._take(words)
+        return known
+
+    def _take(self, words: int) -> torch.Tensor:
+        words = -(-words // 16) * 16
+        if words > self._chunk.numel():
+            raise NotReady("more taps in one capture than memory was set aside for")
+        taken, self._chunk = self._chunk[:words], self._chunk[words:]
+        return taken
+
+
+def _aligned(tensor: torch.Tensor) -> bool:
+    address: int = tensor.data_ptr()
+    return address % 16 == 0
