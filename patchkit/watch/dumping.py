@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -88,6 +89,23 @@ def _by_pyspy(program: str | None, pid: int, rank: str, stopped: bool) -> Dump:
         return Dump(rank, pid, why=_denied())
     last = said.splitlines()[-1] if said else f"exit code {done.returncode}"
     return Dump(rank, pid, why=f"py-spy failed: {last[:200]}")
+
+
+def files_in_stack(pid: int) -> list[str]:
+    """The files that the threads of a process are in; none if that can't be known."""
+    program = find_pyspy()
+    if program is None:
+        return []
+    command = [program, "dump", "--json", "--full-filenames", "--pid", str(pid)]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=PATIENCE,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        threads = json.loads(done.stdout) if done.returncode == 0 else []
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return []
+    return [frame["filename"] for one in threads for frame in one["frames"]]
 
 
 def _denied() -> str:

@@ -25,7 +25,7 @@ def judge(watch: Judge, now: float) -> Verdict | None:
     quiet = watch.quiet(now)
     count = len(sample.watched)
     whom = f"any of {count} ranks" if sample.ranks and count > 1 else "it"
-    if quiet >= stall:
+    if quiet >= stall and watch.dumped_at >= watch.stall.quiet_since:
         says = (
             f"hung in {watch.phases.label()}: no log line, no CPU, no GPU and nothing"
             f" read by {whom} for {show_seconds(quiet)}"

@@ -76,6 +76,7 @@ class Judge:
         self.sample: Sample | None = None
         self.answers: dict[str, Answer] = {}
         self.dumps: tuple[Dump, ...] = ()
+        self.dumped_at = 0.0
         #: the first line with which something gave up, and when it was seen
         self.failure: Line | None = None
         self.failed_at: float | None = None
@@ -135,7 +136,7 @@ class Judge:
             if pid not in alive:
                 self.gone.setdefault(rank, None)
         self._seen = {one.pid: one.rank for one in sample.ranks if one.state != "Z"}
-        if max(self.stall.quiet_since, self.stall.frozen_since) == sample.at:
+        if self.stall.frozen_since == sample.at and not self.troubled:
             self.dumps = ()
         if (self.gone or sample.root is False) and self.failed_at is None:
             self.failed_at = sample.at
@@ -163,6 +164,7 @@ class Judge:
 
     def feed_dumps(self, dumps: Sequence[Dump], at: float) -> None:
         self.dumps = tuple(dumps)
+        self.dumped_at = at
         self.unmoving.feed(dumps, at)
 
     def end_of_log(self) -> None:
@@ -182,12 +184,23 @@ class Judge:
     def request_sent(self) -> None:
         self._batches_at_request = self.phases.batches
 
-    def wants_stacks(self, now: float) -> bool:
-        if self.failed_at is not None or (self.is_up and not self.failed_answers):
+    @property
+    def troubled(self) -> bool:
+        """Whether it says that it is ready and does not answer."""
+        unreachable = self._unreachable >= TRIES and not self.confirmed
+        return self.is_up and bool(self.failed_answers or unreachable)
+
+    def wants_stacks(self, now: float, every: float) -> bool:
+        """Whether the stacks are worth looking at (again, ``every`` seconds)."""
+        stall = self.settings.stall
+        if self.failed_at is not None or (self.is_up and not self.troubled):
             return False
-        if self.failed_answers or self.quiet(now) >= self.settings.stall:
-            return True
-        return now - self.stall.frozen_since >= self.settings.stall
+        if self.troubled:
+            return not self.dumps
+        if self.quiet(now) >= stall:
+            return self.dumped_at < self.stall.quiet_since
+        frozen = now - self.stall.frozen_since >= stall
+        return frozen and now - self.dumped_at >= every
 
     def quiet(self, now: float) -> float:
         return now - self.stall.quiet_since
@@ -247,7 +260,7 @@ class Judge:
         return crash.judge(self, now)
 
     def _when_up(self, now: float) -> Verdict | None:
-        if self.failed_answers or (self._unreachable >= TRIES and not self.confirmed):
+        if self.troubled:
             return hang.judge_unhealthy(self, now)
         if self.settings.request and not self.confirmed:
             return self._over(now) if self.log_ended else None
@@ -292,7 +305,9 @@ class Judge:
             parts.append(f"at {100 * seen.fraction:.0f}% ({seen.counted})")
         next_step = "wait longer (--timeout)"
         if self.log_ended:
-            next_step = "is the server still there? patchkit watch --log FILE follows it"
+            next_step = (
+                "is the server still there? patchkit watch --log FILE follows it"
+            )
         else:
             if seen.eta is not None:
                 parts.append(f"about {show_seconds(seen.eta)} to go in this phase")

@@ -35,7 +35,7 @@ class Meter:
         self._history: deque[tuple[float, float]] = deque()
 
     def feed(self, sample: Sample) -> None:
-        if sample.checkpoint_name != self.name:
+        if (sample.checkpoint_name, sample.checkpoint) != (self.name, self.total):
             self.name, self.total = sample.checkpoint_name, sample.checkpoint
             self.loaded = {}
             self._history.clear()

@@ -127,10 +127,8 @@ class Watch:
         if self._is_due("sample", SAMPLE):
             self._sample()
         self._ask()
-        if self.judge.wants_stacks(now):
-            every = max(1.0, self.judge.settings.stall / 4)
-            if not self.judge.dumps or self._is_due("stacks", every):
-                self._take_stacks()
+        if self.judge.wants_stacks(now, max(1.0, self.judge.settings.stall / 4)):
+            self._take_stacks()
         self.view.status(self._status(self._clock()))
 
     def _clock(self) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -96,6 +97,7 @@ class Server:
             os.environ
             | {
                 "PYTHONPATH": f"{HERE / 'onpath'}:{tree}",
+                "PYTHONDONTWRITEBYTECODE": "",
                 "PYTHONPYCACHEPREFIX": str(CACHE / "server-bytecode"),
                 "SGLANG_USE_CPU_ENGINE": "1",
                 "SGLANG_CPU_OMP_THREADS_BIND": "|".join("0" * self.ranks),
@@ -162,6 +164,10 @@ def watching(server: Server, *options: str) -> Iterator[Watching]:
     finally:
         one.end()
         end_all(server.port)
+        keep = os.environ.get("PATCHKIT_KEEP_LOGS")
+        if keep and log.exists():
+            name = os.environ["PYTEST_CURRENT_TEST"].rpartition("::")[2].split()[0]
+            shutil.copy(log, Path(keep) / f"{name}.log")
         log.unlink(missing_ok=True)
 
 

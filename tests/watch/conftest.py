@@ -1,0 +1,6 @@
+"""Server tests import serverkit from beside them."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
