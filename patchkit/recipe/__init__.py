@@ -18,7 +18,7 @@ from patchkit.recipe.anchors import (
     Unmatched,
 )
 from patchkit.recipe.base import Recipe
-from patchkit.recipe.captures import Captures, find_captures
+from patchkit.recipe.captures import Captures, append_target, find_captures
 from patchkit.recipe.debugcode import gate_debug_code, remove_debug_code
 from patchkit.recipe.debugcode.recipe import EditsDebugCode
 from patchkit.recipe.drafts import makes_plain_linear, width_guard
@@ -26,6 +26,7 @@ from patchkit.recipe.insertion import Insertion, insert, insert_first, insert_me
 from patchkit.recipe.removal import RemovesCapture
 from patchkit.recipe.setters import (
     ids_parameter,
+    insert_behind_layers,
     layers_target,
     method_of,
     with_method,
@@ -75,6 +76,7 @@ __all__ = [
     "RemovesCapture",
     "Statement",
     "Unmatched",
+    "append_target",
     "argument",
     "assigned_call",
     "bound_before",
@@ -85,6 +87,7 @@ __all__ = [
     "gate_debug_code",
     "ids_parameter",
     "insert",
+    "insert_behind_layers",
     "insert_first",
     "insert_members",
     "is_aux_states",

@@ -9,7 +9,7 @@ import libcst as cst
 from patchkit.recipe.anchors import Ambiguous, AnchorMissing
 from patchkit.recipe.setters import LAYERS
 from patchkit.recipe.sglang import LayerCall, layer_calls
-from patchkit.recipe.shapes import code, statements
+from patchkit.recipe.shapes import code, only, statements
 
 #: From 0.5.14 on: the layer is given what to append to, and captures by itself.
 KEYWORD = "captured_last_layer_outputs"
@@ -58,6 +58,24 @@ def find_captures(function: cst.FunctionDef) -> Captures:
         for one in call.call.args
     )
     return Captures(call, hidden, residual, tuple(inline), tuple(other), keyword)
+
+
+def append_target(branch: cst.If) -> str:
+    """The list that a branch appends to: ``x`` of ``x.append(...)``.
+
+    Raises Ambiguous if it appends to none, or to several.
+    """
+    found = set()
+    for statement in statements(branch):
+        node = only(statement)
+        if isinstance(node, cst.Expr) and isinstance(node.value, cst.Call):
+            function = node.value.func
+            if isinstance(function, cst.Attribute) and function.attr.value == "append":
+                found.add(code(function.value))
+    if len(found) != 1:
+        told = " and ".join(sorted(found)) or "no list"
+        raise Ambiguous(f"what is captured is appended to {told}")
+    return found.pop()
 
 
 def _tests(test: cst.BaseExpression, index: str) -> bool:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import libcst as cst
 
 from patchkit.recipe.anchors import Ambiguous, AnchorMissing
-from patchkit.recipe.shapes import code, only, statements
+from patchkit.recipe.insertion import Insertion, insert
+from patchkit.recipe.shapes import Statement, code, only, statements
 
 LAYERS = "layers_to_capture"
 
@@ -66,3 +69,21 @@ def layers_target(setter: cst.FunctionDef) -> str:
     if len(found) > 1:
         raise Ambiguous(f"{setter.name.value} sets {' and '.join(sorted(found))}")
     return found.pop()
+
+
+def insert_behind_layers(
+    setter: cst.FunctionDef, build: Callable[[int], list[Statement]]
+) -> cst.FunctionDef:
+    """``setter`` with statements put last, where the layers are set.
+
+    Raises AnchorMissing if it sets none, Ambiguous if it may return in between.
+    """
+    target = layers_target(setter)
+    behind = False
+    for statement in statements(setter):
+        node = only(statement)
+        if isinstance(node, cst.Assign) and code(node.targets[0].target) == target:
+            behind = True
+        elif behind and isinstance(node, (cst.Return, cst.Raise)):
+            raise Ambiguous(f"{setter.name.value} may return after it set the layers")
+    return insert(setter, Insertion(setter.body.body[-1], after=build))
