@@ -23,7 +23,7 @@ other targets need it.
 
 Where another model uses the decoder layer's parameter, this parameter stays. Releases
 before 0.5.4.post2 capture nothing: NOT_NEEDED. A shape that is not known is refused,
-with its line.
+with the line.
 
 The recipe removes lines of SGLang instead of adding marked ones, so its changes rest on
 the journal alone: ``patchkit revert`` brings them back to the byte, but a tree that has

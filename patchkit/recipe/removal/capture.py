@@ -71,7 +71,7 @@ class Removal:
         for node in ast.walk(function):
             if isinstance(node, ast.If) and LAYERS in attributes_read([node.test]):
                 if node.orelse:
-                    raise Ambiguous(f"line {node.lineno}: a capture with an else")
+                    raise Ambiguous(f"with an else: {source.shown(node.lineno)}")
                 self._mean_to_delete(node)
                 edits.append(source.delete(node))
             elif isinstance(node, ast.Assign) and _names(node.targets[0], states):
@@ -83,9 +83,7 @@ class Removal:
                         self.keyword = one.arg or ""
                         edits.append(source.drop_argument(node, one))
         self.text = source.apply(*edits)
-        left = _names(_method(Source(self.text), MODEL, "forward"), states)
-        if left:
-            raise Ambiguous(f"line {left}: an unknown use of {states}")
+        self._expect_gone(MODEL, states)
 
     def _mean_to_delete(self, node: ast.stmt) -> None:
         self.suspects |= attributes_read([node])
@@ -109,11 +107,11 @@ class Removal:
         other = test.body[0]
         same = isinstance(other, ast.Return) and other.value is not None
         if not same or ast.dump(other.value) != ast.dump(hidden):  # type: ignore[attr-defined]
-            raise Ambiguous(f"line {test.lineno}: an unknown way to return no states")
+            raise Ambiguous(f"an unknown shape: {source.shown(test.lineno)}")
         whole = source.delete(test)
         until = source.span(final)
         if source.data[whole.stop : until[0]].strip():
-            raise Ambiguous(f"line {test.lineno}: code between the two returns")
+            raise Ambiguous(f"code between returns: {source.shown(test.lineno)}")
         indent = source.indent(final)
         return Edit(whole.start, until[1], indent + b"return " + source.code(hidden))
 
@@ -198,9 +196,7 @@ class Removal:
                         edits.append(source.drop_argument(call, value))
         self.text = fold_none(source.apply(*edits), HEAD, {"forward": none})
         for name in sorted(none):
-            left = _names(_method(Source(self.text), HEAD, "forward"), name)
-            if left:
-                raise Ambiguous(f"line {left}: an unknown use of {name}")
+            self._expect_gone(HEAD, name)
 
     def _setters(self) -> None:
         source = Source(self.text)
@@ -211,7 +207,9 @@ class Removal:
                 continue
             first, last = node.body[0], node.body[-1]
             if first.lineno == node.lineno:
-                raise Ambiguous(f"line {node.lineno}: a setter on one line")
+                raise Ambiguous(
+                    f"a body on its first line: {source.shown(node.lineno)}"
+                )
             top = first.lineno
             while source.lines[top - 2].lstrip().startswith(b"#"):
                 top -= 1
@@ -225,6 +223,8 @@ class Removal:
                     for one in self.refusal
                 )
             ]
+            if not source.lines[(last.end_lineno or 0) - 1].endswith(b"\n"):
+                lines[-1] = lines[-1].rstrip()
             edits.append(Edit(start, stop, b"".join(lines)))
         if not edits:
             raise AnchorMissing(
@@ -233,12 +233,19 @@ class Removal:
             )
         self.text = source.apply(*edits)
 
+    def _expect_gone(self, owner: str, name: str) -> None:
+        """No use of a local ``name`` is left in ``owner.forward``."""
+        source = Source(self.text)
+        line = _names(_method(source, owner, "forward"), name)
+        if line:
+            raise Ambiguous(f"an unknown use of {name}: {source.shown(line)}")
+
     def _expect_nothing_left(self) -> None:
-        for node in ast.walk(ast.parse(self.text)):
+        source = Source(self.text)
+        for node in ast.walk(source.tree):
             if isinstance(node, ast.Attribute) and node.attr in (LAYERS, FLAG):
-                raise Ambiguous(
-                    f"line {node.lineno} uses {node.attr} in an unknown way"
-                )
+                line = source.shown(node.lineno)
+                raise Ambiguous(f"an unknown use of {node.attr}: {line}")
 
 
 def captures(tree: ast.Module) -> bool:

@@ -47,7 +47,7 @@ def drop_none_parameter(text: str, owner: str, method: str, name: str) -> str:
     assert function is not None
     for node in ast.walk(function):
         if isinstance(node, ast.Name) and node.id == name:
-            raise Ambiguous(f"line {node.lineno}: an unknown use of {name}")
+            raise Ambiguous(f"an unknown use of {name}: {source.shown(node.lineno)}")
     return source.apply(source.drop_parameter(function, name))
 
 

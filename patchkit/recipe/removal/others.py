@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
-from pathlib import PurePosixPath
 
 PROCESSOR = "logits_processor"
 STATES = "aux_hidden_states"
@@ -14,7 +13,7 @@ def files_that_hand_states(files: Mapping[str, bytes]) -> list[str]:
     """The stems of files that hand aux states to a logits processor: fifth of its
     arguments, or by name."""
     return [
-        PurePosixPath(path).stem
+        _stem(path)
         for path, tree in _trees(files, PROCESSOR)
         if any(_hands_states(node) for node in ast.walk(tree))
     ]
@@ -47,13 +46,17 @@ def imported_from(files: Mapping[str, bytes], stem: str) -> set[str]:
 def files_that_pass(files: Mapping[str, bytes], owner: str, keyword: str) -> list[str]:
     """The stems of files that know class ``owner`` and pass ``keyword`` to a call."""
     return [
-        PurePosixPath(path).stem
+        _stem(path)
         for path, tree in _trees(files, owner)
         if any(
             isinstance(node, ast.keyword) and node.arg == keyword
             for node in ast.walk(tree)
         )
     ]
+
+
+def _stem(path: str) -> str:
+    return path.rpartition("/")[2].removesuffix(".py")
 
 
 def _trees(files: Mapping[str, bytes], word: str) -> Iterator[tuple[str, ast.Module]]:

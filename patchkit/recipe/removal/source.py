@@ -64,6 +64,11 @@ class Source:
         start, stop = self.span(node)
         return self.data[start:stop]
 
+    def shown(self, line: int) -> str:
+        """A line (1-based) for a message: its number is not that of the file, where
+        parts of it have been cut."""
+        return self.lines[line - 1].decode().strip()
+
     def indent(self, node: ast.stmt) -> bytes:
         line = self.lines[node.lineno - 1]
         return line[: len(line) - len(line.lstrip())]
@@ -118,7 +123,7 @@ class Source:
         start, stop = self.span(node)
         assert node.end_lineno is not None
         if not self._owns_lines(node.lineno - 1, node.end_lineno - 1, start, stop):
-            raise Ambiguous(f"line {node.lineno} holds other code, too")
+            raise Ambiguous(f"other code on a line: {self.shown(node.lineno)}")
         return node.lineno - 1, node.end_lineno - 1
 
     @staticmethod
@@ -134,13 +139,13 @@ class Source:
         """
         first, last = self._lines_of(branch)
         if not self._begins(branch.lineno, b"if"):
-            raise Ambiguous(f"line {branch.lineno}: an elif that depends on aux states")
+            raise Ambiguous(f"an unknown shape: {self.shown(branch.lineno)}")
         arm = branch.body if taken else branch.orelse
         if not arm:
             return self.delete(branch)
         top = arm[0].lineno
         if branch.body[0].lineno == branch.lineno or self._begins(top, b"else"):
-            raise Ambiguous(f"line {branch.lineno}: an if with its body on its line")
+            raise Ambiguous(f"a body on its first line: {self.shown(branch.lineno)}")
         if self._begins(top, b"elif"):
             kept = [self.lines[top - 1].replace(b"elif", b"if", 1)]
             kept += self.lines[top : last + 1]
