@@ -20,6 +20,8 @@ _COLOURS = {
     Verdict.CANNOT_RUN: "yellow",
 }
 _NAME, _VERDICT, _TIME = 16, 15, 7
+#: Of the probe's bridges, the one that says what is wrong with the installation.
+BROKEN = "a stand-in, since"
 #: Lines of a stack or a log that are shown; ``--json`` has them all.
 _SHOWN = 14
 
@@ -64,6 +66,9 @@ def _head(report: Report, style: Style) -> list[str]:
             f" {info['python']} ({report.why_python})"
         )
         lines += wrap(_device(info), WIDTH)
+        for shim in info.get("shims", ()):
+            if BROKEN in shim:
+                lines += wrap(shim, WIDTH)
     elif report.python:
         lines.append(f"{report.python} ({report.why_python})")
     title = f"{'check':<{_NAME}}{'verdict':<{_VERDICT}}{'seconds':<{_TIME}}"

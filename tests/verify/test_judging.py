@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import verifykit as kit
-from verifykit import GOOD, STOCK, verdict
+from verifykit import GOOD, STOCK, evidence_of, verdict
 
 from patchkit.verify.checks import CHECKS
 from patchkit.verify.evidence import Promise
 from patchkit.verify.jobs import IMPORT, Result
-from patchkit.verify.verdict import Check, Verdict
+from patchkit.verify.judge.model import goldens
+from patchkit.verify.verdict import Check, Tally, Verdict
 
 
 @pytest.mark.parametrize(
@@ -187,6 +189,67 @@ def test_the_check_of_the_failing_step_fails_and_others_point_to_it() -> None:
 def test_a_hung_worker_is_known_to_have_hung() -> None:
     run = Result("patched", 0, "hung", "forward extend", "no end after 5 s")
     assert verdict("capture", run, STOCK).hung
+
+
+def two_ranks(*results: Result, **more: Any) -> Check:
+    chosen = ("import", "tensor-parallel")
+    return verdict("tensor-parallel", GOOD, STOCK, *results, chosen=chosen, **more)
+
+
+def test_what_could_not_be_run_here_says_why() -> None:
+    run = Result("patched-tp2", 0, "refused", error="2 ranks need 2 CUDA devices")
+    check = two_ranks(run)
+    assert check.verdict is Verdict.CANNOT_RUN
+    assert (check.reason, check.details) == ("2 ranks need 2 CUDA devices", ())
+
+
+def test_two_ranks_that_fail_far_from_the_tree_are_not_its_fault() -> None:
+    """One rank of the baseline ran, which says nothing of two."""
+    far = broken("distributed", "ValueError: x", job="patched-tp2", raised_in=["/a.py"])
+    mine = frozenset({"/o/llama_eagle3.py"})
+    assert two_ranks(far, overlaid=mine).verdict is Verdict.CANNOT_RUN
+    near = replace(far, facts={"raised_in": ["/a.py", *mine]})
+    assert two_ranks(near, overlaid=mine).verdict is Verdict.FAIL
+
+
+def test_a_variant_that_fails_as_the_plain_job_did_points_to_its_check() -> None:
+    error = "NameError: name 'sgl_kernel' is not defined"
+    plain = broken("distributed", error)
+    order = replace(plain, job="patched-order", trace=("told once",))
+    chosen = ("import", "capture-order")
+    ours = verdict("capture-order", plain, order, STOCK, chosen=chosen)
+    assert ours.verdict is Verdict.CANNOT_RUN
+    assert ours.reason == "the models did not run: see import"
+    other = replace(order, error="OSError: another")
+    alone = verdict("capture-order", plain, other, STOCK, chosen=chosen)
+    assert "OSError" in alone.reason
+
+
+def test_the_golden_statistics_have_a_tolerance_of_their_own_on_cuda() -> None:
+    golden = evidence_of(GOOD).shape["golden"]["bfloat16"]
+    tensors = {k: kit.values(1.02 * known[0]) for k, known in golden.items()}
+    run = replace(GOOD, tensors=tensors)
+    for device, right in (("cpu", False), ("cuda", True)):
+        tally = Tally()
+        evidence = evidence_of(run, info={"device": device})
+        goldens(tally, evidence, run, "bfloat16")
+        assert (not tally.failures) is right
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "TypeError: cat(): argument 'tensors' must be tuple of Tensors, not NoneType",
+        "TypeError: cat() received an invalid combination of arguments - got"
+        " (NoneType, dim=int), but expected one of:",
+    ],
+)
+def test_a_known_defect_is_recognised_as_every_torch_words_it(said: str) -> None:
+    ours, theirs = (
+        kit.changed(run, "extend-logprobs-last", error=said) for run in (GOOD, STOCK)
+    )
+    check = verdict("capture", ours, theirs)
+    assert check.defects == ("logprobs-last",)
 
 
 def test_a_job_that_was_not_run_is_never_a_pass() -> None:

@@ -8,9 +8,16 @@ from pathlib import Path
 import pytest
 
 from patchkit.errors import CannotRun, UsageError
-from patchkit.verify import order
+from patchkit.verify import interpreter, order
 from patchkit.verify.checks import CHECKS, choose, jobs_for
-from patchkit.verify.interpreter import choose_python, pins
+from patchkit.verify.evidence import Promise
+from patchkit.verify.interpreter import (
+    choose_python,
+    managed_python,
+    pins,
+    set_up,
+)
+from patchkit.verify.promises import Promises
 
 # -- checks and jobs --------------------------------------------
 
@@ -28,8 +35,9 @@ def test_choosing_checks() -> None:
 
 def names(*chosen: str, stock: bool = True, gated: bool = False) -> set[str]:
     baseline = None if stock else {"b": None}
+    promises = Promises((Promise("aux", ("target.states",)),) if gated else ())
     jobs = jobs_for(
-        chosen, {"a": None}, baseline, gated=gated, setters=["default", "explicit"]
+        chosen, {"a": None}, baseline, promises, setters=["default", "explicit"]
     )
     return {job.name for job in jobs}
 
@@ -43,7 +51,8 @@ def test_only_what_a_check_needs_is_run() -> None:
 
 
 def test_the_gate_is_set_for_gated_jobs_only() -> None:
-    jobs = jobs_for(list(CHECKS), {}, {}, gated=True, setters=["explicit"])
+    promises = Promises((Promise("aux", ("target.states",)),))
+    jobs = jobs_for(list(CHECKS), {}, {}, promises, setters=["explicit"])
     for job in jobs:
         assert bool(job.environment) is job.name.startswith("gated"), job
         assert (job.dtype == "bfloat16") is job.name.endswith("bf16")
@@ -107,6 +116,39 @@ def test_no_interpreter_is_cannot_run(
     assert "--setup" in told.value.hint
     with pytest.raises(CannotRun):
         choose_python(tmp_path / "sglang", str(tmp_path / "bare"))
+
+
+def test_an_old_python_is_told_before_anything_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATCHKIT_CACHE", str(tmp_path))
+    old = tmp_path / "python3.10"
+    old.write_text("#!/bin/sh\necho 3 10\n")
+    old.chmod(0o755)
+    with pytest.raises(CannotRun, match=r"is python 3\.10, .* needs 3\.11") as told:
+        set_up(lambda text: None, python=str(old))
+    assert "--setup --python" in told.value.hint
+    assert [one.name for one in tmp_path.iterdir()] == ["python3.10"]
+
+
+def test_a_managed_environment_of_another_version_or_device_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Made by ``--setup --python``, or with CUDA: it can do without a device, too."""
+    monkeypatch.setenv("PATCHKIT_CACHE", str(tmp_path))
+    monkeypatch.setattr(interpreter, "pins", lambda: ["torch==2.13.0"])
+    assert managed_python("cpu") is None
+    made = {}
+    for version, device in (("3.12", "cuda"), ("3.13", "cpu")):
+        folder = interpreter._managed_folder(version, device)
+        folder.mkdir()
+        made[device] = str(folder / "bin" / "python")
+        assert managed_python(device) != made[device]  # broken off
+        (folder / "complete").touch()
+        assert managed_python(device) == made[device]
+    assert managed_python("cuda") == made["cuda"]
+    (tmp_path / Path(made["cpu"]).parts[-3] / "complete").unlink()
+    assert managed_python("cpu") == made["cuda"]
 
 
 def test_the_pins_are_those_of_the_extra() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -70,12 +72,63 @@ def test_the_table_fits_80_columns(strict: bool) -> None:
     text = report_text(everything, Style(False), strict=strict)
     lines = text.splitlines()
     assert all(len(line) < 80 for line in lines[1:] if "x" * 50 not in line)
+    assert "check           verdict        seconds" in lines
+    assert "seconds: of the longest run that the check needs" in text
     for verdict in Verdict:
         assert verdict.value in text
     assert "known defect: capture-before-all-reduce" in text
     assert "wanted layers [2, 5, 7]" in " ".join(text.split())
     assert lines[-2].startswith("FAIL: 2 PASS, 1 FAIL, 1 NOT APPLICABLE, 1 CANNOT RUN")
     assert "--strict" in text
+
+
+TRACE = (
+    "Traceback (most recent call last):",
+    '  File "/a/long/path/' + "deep/" * 12 + 'parallel_state.py", line 936, in start',
+    "RuntimeError: it says that " + "something is missing, and " * 9 + "more",
+)
+
+
+def test_a_log_is_wrapped_and_told_once() -> None:
+    one = cannot_run("import", "distributed: RuntimeError", TRACE)
+    text = report_text(
+        report(one, replace(one, name="draft")), Style(False), strict=False
+    )
+    lines = text.splitlines()
+    assert all(len(line) < 80 for line in lines[1:])
+    said = "".join(
+        line.partition("| ")[2].strip() for line in lines if "    | " in line
+    )
+    assert re.sub(r"\s", "", "".join(TRACE)) in re.sub(r"\s", "", said)
+    assert text.count("RuntimeError: it says") == 1
+    assert "    | as under import" in lines
+
+
+def test_where_it_ran() -> None:
+    def head(**more: Any) -> str:
+        one = replace(report(PASS), info={**INFO, "device": "cuda", **more})
+        return " ".join(report_text(one, Style(False), strict=False).split())
+
+    assert " on c" not in " ".join(
+        report_text(report(PASS), Style(False), strict=False).split()
+    )
+    found = head(devices=1, device_name="H200", kernels=False, fresh="")
+    assert "on cuda, H200: SGLang's path without compiled kernels, CUDA hidden" in found
+    found = head(devices=2, device_name="H200", kernels=True, fresh="it would not")
+    assert "on cuda, H200 and 1 more: SGLang's own compiled kernels, each run" in found
+    shims = ["sgl_kernel: a stand-in, since what is installed fails: ImportError: x"]
+    assert shims[0] in head(
+        devices=1, device_name="H", kernels=False, fresh="", shims=shims
+    )
+
+
+def test_colour_changes_no_layout() -> None:
+    everything = report(PASS, FAIL, KNOWN, ABSENT, STUCK)
+    coloured = report_text(everything, Style(True), strict=False)
+    assert "\x1b" in coloured
+    plain = report_text(everything, Style(False), strict=False)
+    bare = re.compile(r"\x1b\[[\d;]*m")
+    assert bare.sub("", coloured) == bare.sub("", plain)
 
 
 def test_colour_only_where_asked() -> None:
@@ -147,4 +200,5 @@ def test_defects_name_their_check_and_releases() -> None:
     for name, one in DEFECTS.items():
         assert one.name == name and one.check in CHECKS
         assert re.fullmatch(r"[\w-]+", name)
-        assert (release_key(one.first) or ()) <= (release_key(one.last) or ())
+        # without a last release it is in the newest, too
+        assert not one.last or release_key(one.first) <= release_key(one.last)

@@ -1,8 +1,8 @@
 """A python in which torch seems to have two CUDA devices, whose tensors lie on the CPU.
 
-With this folder on PYTHONPATH, ``patchkit verify --device cuda`` goes all its ways on a
-machine without a GPU. PRETEND_INITIALISED=1: as if an import had initialised CUDA, which
-a forked worker then can't use.
+With this folder on PYTHONPATH, ``patchkit verify --device cuda`` goes all its ways
+on a machine without a GPU. PRETEND_INITIALISED=1: as if an import had initialised CUDA,
+which a forked worker then can't use.
 """
 
 import importlib.abc
