@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import gzip
 import heapq
+import io
 import os
-import stat
-import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
 
 from patchkit.errors import PatchkitError, UsageError
 from patchkit.logs.landmarks import HEAD
@@ -101,22 +99,17 @@ class File:
         except OSError as problem:
             raise _unreadable(path, problem) from None
 
-    def _open(self) -> BinaryIO:
-        if self.path is None:
-            return sys.stdin.buffer
-        opened = open(self.path, "rb")  # noqa: SIM115
-        if opened.read(2) == b"\x1f\x8b" and stat.S_ISREG(
-            os.fstat(opened.fileno()).st_mode
-        ):
-            if self._follow:
-                opened.close()
-                raise UsageError(
-                    f"--follow: {self.path} is compressed", hint="leave --follow out"
-                )
-            opened.close()
-            return gzip.open(self.path)  # type: ignore[return-value]
-        opened.seek(0)
-        return opened
+    def _open(self) -> io.BufferedReader | gzip.GzipFile:
+        file = 0 if self.path is None else self.path
+        opened = open(file, "rb", closefd=self.path is not None)  # noqa: SIM115
+        # looked at, not taken: a pipe can't go back
+        if opened.peek(2)[:2] != b"\x1f\x8b":
+            return opened
+        if self._follow:
+            raise UsageError(
+                f"--follow: {self.name} is compressed", hint="leave --follow out"
+            )
+        return gzip.GzipFile(fileobj=opened)
 
     @property
     def json_lines(self) -> bool | None:
@@ -141,9 +134,8 @@ class File:
         return self._feed(block)
 
     def _block(self) -> bytes:
-        if self.path is None:
-            return self._handle.read1(BLOCK)  # type: ignore[attr-defined,no-any-return]
-        return self._handle.read(BLOCK)
+        # what is there now: of a pipe, and of a compressed file up to the damage
+        return self._handle.read1(BLOCK)
 
     def _feed(self, block: bytes) -> Batch:
         if self._stream is None:

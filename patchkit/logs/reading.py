@@ -107,6 +107,7 @@ class Reading:
     def _note(self, note: Note) -> None:
         self._spoke.note(note)
         self._flow.note(note)
+        self._captured.note(note)
         if note.event == "saved" and len(self._saved) < 4096:
             self._saved.append(dict(note.fields))
 

@@ -87,12 +87,14 @@ def draft(
 def round_(step: int, **words: Any) -> str:
     """A target's forward, the draft's that takes its states, two decode steps."""
     first = 3 * step - 2
-    return (
-        forward(step=step, **words)
-        + draft(step=first, **words)
-        + draft(step=first + 1, norms=(4.0,), fc="skipped", **words)
-        + draft(step=first + 2, norms=(4.0,), fc="skipped", **words)
-    )
+    words.setdefault("norms", (3.0, 5.0, 7.0))
+    target = forward(step=step, **words)
+    words.pop("layers", None)
+    said = target + draft(step=first, **words)
+    words["norms"] = (4.0,)
+    for number in (first + 1, first + 2):
+        said += draft(step=number, fc="skipped", **words)
+    return said
 
 
 def parsed(data: bytes, *, json_lines: bool = False, block: int = 0) -> tuple[

@@ -113,7 +113,7 @@ def test_a_json_line_of_any_types_is_a_record_or_bad(value, key):
             assert one.row_norm is None or one.row_norm >= 0
 
 
-# -- the quick way and the careful one ---------------------------------------------
+# -- the quick way and the careful one ----------------------------------------
 
 
 def both(text: bytes) -> tuple[object, object]:
@@ -140,8 +140,8 @@ def test_quick_and_careful_agree(values):
     norm, mean, absmax, nonfinite, rows, low, high, more = values
     text = (
         f"a.aux] rank=0 step=3 layer=2 shape=8x64 dtype=bfloat16 norm={norm}"
-        f" mean={mean} absmax={absmax} nonfinite={nonfinite} rows={rows} row_norm_min={low}"
-        f" row_norm_max={high} mode=X more={more}"
+        f" mean={mean} absmax={absmax} nonfinite={nonfinite} rows={rows}"
+        f" row_norm_min={low} row_norm_max={high} mode=X more={more}"
     ).encode()
     quick, careful = both(text)
     if quick is not None:
@@ -164,7 +164,7 @@ def test_order_of_words_does_not_matter(words):
     assert one == two
 
 
-# -- single lines ----------------------------------------------------------------------
+# -- single lines -------------------------------------------------------------
 
 
 def test_a_line_with_everything():

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from patchkit.logs.checks import forward_text
 from patchkit.logs.draft import Draft
 from patchkit.logs.finding import ERROR, NOTE, WARNING, Finding, Findings
-from patchkit.logs.record import Record
+from patchkit.logs.record import Note, Record
 
 #: Different sets of layers that are kept.
 _SETS = 16
@@ -29,6 +29,10 @@ class Captured:
         #: a rank's layers -> ...; ranks of a pipeline have layers of their own
         self._seen: dict[tuple[int, tuple[int | None, ...]], _Seen] = {}
         self._in_features: Record | None = None
+        self._lost = False
+
+    def note(self, note: Note) -> None:
+        self._lost = self._lost or note.event == "lost"
 
     def calls(self, kind: str) -> list[Callable[[Record], None]]:
         """What to call for the records of a site of this kind."""
@@ -41,7 +45,8 @@ class Captured:
             if len(one) < 256:
                 one.append(record)
             return
-        if one:
+        # another server's steps begin anew, and the one before was cut anywhere
+        if one and one[0].step < record.step:
             self._close(one)
         self._open[record.rank] = [record]
 
@@ -69,6 +74,8 @@ class Captured:
             # the last forward of a log is cut anywhere, and so is one after a loss
             by_rank.setdefault(rank, []).append((layers, seen))
         for rank, sets in by_rank.items():
+            if self._lost:
+                sets = [one for one in sets if not _part_of(one, sets)]
             often = [one for one in sets if one[1].count > 1] or sets
             if len(often) > 1:
                 self._changed(rank, often)
@@ -143,6 +150,14 @@ class Captured:
                 ),
                 "config",
             )
+
+
+def _part_of(
+    one: tuple[tuple[int | None, ...], _Seen],
+    sets: list[tuple[tuple[int | None, ...], _Seen]],
+) -> bool:
+    """Whether these layers are some of another set's: a record of it was lost."""
+    return any(set(one[0]) < set(other[0]) for other in sets)
 
 
 def _text(layers: tuple[int | None, ...]) -> str:

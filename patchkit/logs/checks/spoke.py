@@ -51,9 +51,7 @@ class Spoke:
         if not self._sites:
             self._nothing(landmarks)
             return
-        for site in SITES:
-            if site not in self._sites:
-                self._silent(site, landmarks)
+        self._silent_sites(landmarks)
         for site, note in self._in_graphs.items():
             if site in self._sites and site not in replayed and self._silent_taps:
                 self._add(
@@ -136,42 +134,48 @@ class Spoke:
             "",
         )
 
-    def _silent(self, site: str, landmarks: Landmarks) -> None:
-        severity, why = WARNING, "EAGLE3_DEBUG_SITES leaves it out"
+    def _silent_sites(self, landmarks: Landmarks) -> None:
+        silent = [site for site in SITES if site not in self._sites]
+        if len(silent) == len(SITES):
+            self._site_silent(WARNING, silent, "EAGLE3_DEBUG_SITES leaves them out")
+            return
+        by_reason: dict[tuple[str, str], list[str]] = {}
+        for site in silent:
+            by_reason.setdefault(self._why(site, landmarks), []).append(site)
+        for (severity, why), sites in by_reason.items():
+            self._site_silent(severity, sites, why)
+
+    def _site_silent(self, severity: str, sites: list[str], why: str) -> None:
+        note = self._in_graphs.get(sites[0])
+        evidence = note.where if note else next(iter(self._sites.values()))
+        title = f"{' and '.join(sites)} never spoke"
+        text = f"Other sites did. Likely: {why}."
+        found = Finding("site-silent", severity, title, text, [evidence])
+        found.site = sites[0]
+        self._findings.add(found, title)
+
+    def _why(self, site: str, landmarks: Landmarks) -> tuple[str, str]:
+        """How bad it is that a site never spoke, and what may be the reason."""
         if site in self._in_graphs:
-            why = (
-                "it was captured in a CUDA graph that was not replayed since, or the"
-                " taps of this tree are silent at replay: patchkit reapply"
+            return WARNING, (
+                "captured in a CUDA graph that was not replayed since; or the taps of"
+                " this tree are silent at replay: patchkit reapply"
             )
-        elif site == "deepseek_v2.aux":
-            severity = NOTE
-            why = (
+        if site == "deepseek_v2.aux":
+            return NOTE, (
                 "releases up to 0.5.4.post1 capture no states, and other models hand"
                 " theirs to the logits processor themselves"
             )
-        elif site.startswith("llama_eagle3"):
-            if landmarks.algorithm == "None":
-                why = "speculative_algorithm=None: there is no draft"
-            else:
-                why += (
-                    ", the draft is another model than LlamaForCausalLMEagle3, or"
-                    " llama_eagle3.py of another tree is imported"
-                )
-                drafts = [one for one in landmarks.models if "agle" in one]
-                if drafts:
-                    why += f" (loaded: {', '.join(drafts)})"
-        elif site == "logits_processor.concat":
-            why += ", or no request wanted hidden states"
-        evidence = next(iter(self._sites.values()))
-        note = self._in_graphs.get(site)
-        self._findings.add(
-            Finding(
-                *("site-silent", severity, f"{site} never spoke"),
-                f"Other sites did. Likely: {why}.",
-                [note.where if note else evidence],
-                *("", site),
-            ),
-            site,
+        filtered = "EAGLE3_DEBUG_SITES leaves it out"
+        if site == "logits_processor.concat":
+            return WARNING, f"{filtered}, or no request wanted hidden states"
+        if landmarks.algorithm == "None":
+            return WARNING, "speculative_algorithm=None: there is no draft"
+        drafts = [one for one in landmarks.models if "agle" in one]
+        return WARNING, (
+            f"{filtered}; the draft is another model than LlamaForCausalLMEagle3"
+            + (f" (loaded: {', '.join(drafts)})" if drafts else "")
+            + "; its forward raised; or llama_eagle3.py of another tree is imported"
         )
 
     def _add(
