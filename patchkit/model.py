@@ -10,6 +10,8 @@ from types import MappingProxyType
 
 #: Folder of the tap package, relative to the ``sglang`` package folder.
 TAP_FOLDER = "srt/patchkit_tap"
+#: Name of the NOT_NEEDED sites that tell what a recipe saw and did not touch, and why.
+LEFT_ALONE = "left alone"
 
 
 class Status(str, Enum):

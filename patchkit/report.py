@@ -8,7 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from patchkit.errors import PatchkitError
-from patchkit.model import TAP_FOLDER, FileState, Outcome, RecipeInfo, Status, Target
+from patchkit.model import (
+    LEFT_ALONE,
+    TAP_FOLDER,
+    FileState,
+    Outcome,
+    RecipeInfo,
+    Status,
+    Target,
+)
 from patchkit.textdiff import added_and_removed
 
 Json = dict[str, Any]
@@ -260,6 +268,9 @@ def change_text(value: Json, style: Style) -> str:
         for site in outcome["sites"]:
             if site["status"] == Status.NOT_NEEDED.value:
                 text = f"{site['name']} not needed: {site['detail']}"
+                if site["name"] == LEFT_ALONE:
+                    place = f"{outcome['path']}:{site['line']}"
+                    text = f"{LEFT_ALONE}, {place}: {site['detail']}"
                 lines += _indent(text, style)
     for note in value["notes"]:
         lines += _indent(note, style)

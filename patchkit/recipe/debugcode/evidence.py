@@ -105,10 +105,15 @@ class Evidence:
         ):
             return True
         function = self.names.function[statement]
-        if function is None or getattr(function, "name", "") == "__init__":
+        if function is None:
             return False
         if isinstance(statement, ast.AugAssign):
             return True
+        if (
+            store.variable.kind == "attribute"
+            and getattr(function, "name", "") == "__init__"
+        ):
+            return False
         return any(
             store.variable in self.names.loaded[one]
             for one in self.names.ancestors(statement)

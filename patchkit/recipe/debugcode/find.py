@@ -14,6 +14,7 @@ from patchkit.recipe.debugcode.switch import Switch
 from patchkit.recipe.debugcode.switched import (
     BEHIND_THE_VARIABLE,
     PATCHKITS,
+    SGLANGS,
     Switched,
     behind,
     find_switched,
@@ -57,10 +58,14 @@ class Finder:
         self.switched = switched if resolve else Switched()
         if not resolve:
             switched.opaque |= behind(switched, self.names)
-        self.statements = Statements(
-            self.names, self.effects, switched.opaque, self.switched.declared
-        )
         self.opaque = switched.opaque
+        for block in switched.sglangs:
+            if self._only_traces(block):
+                for piece in (p for one in block for p in (one, *inside(one))):
+                    self.opaque.setdefault(piece, SGLANGS)
+        self.statements = Statements(
+            self.names, self.effects, self.opaque, self.switched.declared
+        )
         for one in [*self.switched.dead, *self.switched.live]:
             why = self._keeps(one)
             if why:
@@ -68,6 +73,24 @@ class Finder:
                 self.switched.dead.discard(one)
                 self.switched.live.discard(one)
         self.evidence = Evidence(self.names, self.effects, self.statements)
+
+    def _only_traces(self, block: list[ast.stmt]) -> bool:
+        """Whether code prints, and else only binds locals: SGLang's own tracing."""
+        prints = False
+        for one in (piece for s in block for piece in (s, *inside(s))):
+            if isinstance(one, ast.Expr):
+                call = one.value
+                if not isinstance(call, ast.Call) or not self.effects.is_output(call):
+                    return False
+                prints = True
+            elif isinstance(one, ast.Return):
+                if one.value is not None:
+                    return False
+            elif any(v.kind != "local" for v in self.names.stored[one]) or not (
+                isinstance(one, (ast.Assign, ast.Pass)) or list(blocks(one))
+            ):
+                return False
+        return prints
 
     def _keeps(self, node: ast.If) -> str:
         """Why an ``if`` on the variable can't be resolved."""

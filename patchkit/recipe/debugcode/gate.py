@@ -92,9 +92,9 @@ class Gate:
         )
 
     def _joins(self, last: ast.stmt, one: ast.stmt) -> bool:
-        """No comment between, but of debug code: it would be indented too."""
+        """Nothing between but comments on debug code: other lines are the release's,
+        and a blank one of it would go with the gated code when that is removed."""
         return all(
-            comment_is_debug(line, False)
+            is_comment(line) and comment_is_debug(line, False)
             for line in self.lines.old[end_line(last) : first_line(one)]
-            if is_comment(line)
         )

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import re
 
-from patchkit.model import Site, Status
+from patchkit.model import LEFT_ALONE, Site, Status
 from patchkit.recipe.anchors import BadOption
 from patchkit.recipe.debugcode import Edited, wanted
 from patchkit.recipe.wholetext import EditsText
-
-#: The site of what looks like debug code and was not touched, with the reason.
-LEFT_ALONE = "left alone"
 
 
 class EditsDebugCode(EditsText):
@@ -43,6 +40,7 @@ class EditsDebugCode(EditsText):
         for line, why in edited.left:
             self.found.append(Site(LEFT_ALONE, Status.NOT_NEEDED, line, why))
         if not self.found:
-            why = "no hand-written debug code in this file"
+            file = (self.context.filename or "").rpartition("/")[2]
+            why = f"no hand-written debug code in {file}"
             self.found.append(Site(site, Status.NOT_NEEDED, 0, why))
         return edited.text

@@ -221,7 +221,11 @@ _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp)
 
 
 def is_own(node: ast.expr) -> bool:
-    """A name, or an attribute of ``self``: what debug code keeps its state in."""
-    if isinstance(node, ast.Attribute):
-        return isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
-    return isinstance(node, ast.Name)
+    """A name, or an attribute of ``self`` or of a class: where debug code keeps its
+    state."""
+    if not isinstance(node, ast.Attribute):
+        return isinstance(node, ast.Name)
+    base = node.value
+    if isinstance(base, ast.Name):
+        return base.id in ("self", "cls") or base.id[:1].isupper()
+    return ast.unparse(base) in ("type(self)", "self.__class__")

@@ -21,12 +21,14 @@ _JUMPS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 class Switched:
     """``dead``: an ``if`` whose body does not run while the variable is unset;
     ``live``: one whose ``else`` does not; ``declared``: functions that return at once.
-    ``opaque``: statements not to be looked into, and why."""
+    ``opaque``: statements not to be looked into, and why; ``sglangs``: what each switch
+    of SGLang's own rules, which may be tracing of its own or real code."""
 
     dead: set[ast.If] = field(default_factory=set)
     live: set[ast.If] = field(default_factory=set)
     declared: set[ast.stmt] = field(default_factory=set)
     opaque: dict[ast.stmt, str] = field(default_factory=dict)
+    sglangs: list[list[ast.stmt]] = field(default_factory=list)
 
 
 def find_switched(names: Names, lines: list[str]) -> Switched:
@@ -43,9 +45,7 @@ def find_switched(names: Names, lines: list[str]) -> Switched:
             leaves = isinstance(one.body[-1], _JUMPS)
             if _is_sglangs(one.test):
                 rest = block[index + 1 :] if leaves else []
-                for other in (one, *rest):
-                    for piece in (other, *inside(other)):
-                        found.opaque.setdefault(piece, SGLANGS)
+                found.sglangs.append([one, *rest])
                 continue
             unset = switch.when_unset(one.test)
             if unset is False:
