@@ -55,6 +55,8 @@ class DebugLogging(Recipe):
         "restart the server with EAGLE3_DEBUG=1"
         " (EAGLE3_DEBUG_DIR=path also writes JSON lines)"
     )
+    # that takes the aux states away: there is nothing to tap behind it
+    after = ("remove-aux-capture",)
     uses_tap = True
     options = {
         "layers": (
