@@ -95,14 +95,11 @@ def _killed(watch: Judge) -> tuple[str | None, int] | None:
         return (names or gone or [""])[0], numbers[0]
     # the rank that is gone while others only lost their connection to it
     speakers = {one.rank for one in watch.tracebacks.found if one.fatal}
-    silent = [rank for rank in watch.gone if rank not in speakers]
-    if silent and speakers:
-        return silent[0], 0
+    if watch.first_gone is not None and watch.first_gone not in speakers:
+        return watch.first_gone, 0
     code = watch.sample.exit_code if watch.sample else None
-    if code is not None and code < 0 and not watch.gone:
+    if code is not None and code < 0 and watch.first_gone is None:
         return None, -code
-    if watch.gone and watch.sample and watch.sample.root:
-        return next(iter(watch.gone)), 0
     return None
 
 

@@ -84,6 +84,8 @@ class Judge:
         self.last_lines: list[str] = []
         #: rank -> how it ended, if that can be known
         self.gone: dict[str, int | None] = {}
+        #: the rank that was gone while the server still lived
+        self.first_gone: str | None = None
         self.confirmed = False
         self.failed_answers = 0
         self._unreachable = 0
@@ -129,12 +131,12 @@ class Judge:
         self.meter.feed(sample)
         self.stall.feed(sample, self.phases.told)
         alive = {one.pid for one in sample.ranks if one.state != "Z"}
-        for one in sample.ranks:
-            if one.state == "Z" and one.pid in self._seen:
-                self.gone.setdefault(one.rank, one.status)
+        ended = {one.pid: one.status for one in sample.ranks if one.state == "Z"}
         for pid, rank in self._seen.items():
-            if pid not in alive:
-                self.gone.setdefault(rank, None)
+            if pid not in alive and rank not in self.gone:
+                self.gone[rank] = ended.get(pid)
+                if sample.root and self.first_gone is None:
+                    self.first_gone = rank
         self._seen = {one.pid: one.rank for one in sample.ranks if one.state != "Z"}
         if self.stall.frozen_since == sample.at and not self.troubled:
             self.dumps = ()
@@ -211,10 +213,6 @@ class Judge:
         """The verdict once there is one."""
         if self.failed_at is not None:
             return self._after_failure(now)
-        if self.is_up:
-            return self._when_up(now)
-        if self.phases.stopping or self.log_ended:
-            return self._over(now)
         until = self.settings.until
         if until is Until.WEIGHTS and self.phases.weights_done():
             return self.verdict(
@@ -222,6 +220,10 @@ class Judge:
             )
         if until is Until.GRAPHS and self.phases.graphs_done():
             return self.verdict(Outcome.REACHED, "every rank has its CUDA graphs", now)
+        if self.is_up:
+            return self._when_up(now)
+        if self.phases.stopping or self.log_ended:
+            return self._over(now)
         hung = hang.judge(self, now)
         if hung is not None:
             return hung
@@ -281,16 +283,16 @@ class Judge:
         )
         if not ended:
             return None
-        self.phases.close_all(self.phases.last)
-        if self.phases.stopping:
-            return self.verdict(
-                Outcome.STOPPED, "the server was asked to end, and ended", now
-            )
-        if self.is_up:
+        if self.is_up and not self.phases.stopping:
             return self.verdict(Outcome.READY, "the server got ready", now)
         lives = self.sample is None or self.sample.root is not False
-        if lives and not any(one.bare for one in self.tracebacks.found):
+        cried = any(one.bare for one in self.tracebacks.found)
+        if lives and not cried and not self.phases.stopping:
             return self._still_loading("the log ends in ", now)
+        self.phases.close_all(self.phases.last)
+        if self.phases.stopping:
+            says = "the server was asked to end, and ended"
+            return self.verdict(Outcome.STOPPED, says, now)
         return crash.judge(self, now)
 
     def _timed_out(self, now: float) -> Verdict:
@@ -348,6 +350,7 @@ class Judge:
         self.failure = self.failed_at = None
         self.aftermath.clear()
         self.gone.clear()
+        self.first_gone = None
         self._note("the log holds more than one start; this is about the last")
 
     def _note(self, text: str) -> None:

@@ -57,10 +57,13 @@ def verdict_text(verdict: Verdict, style: Style) -> str:
     head, *more = wrap(verdict.says, width - len(verdict.outcome.value) - 1)
     lines = [f"{name} {head}", *(f"  {one}" for one in more)]
     if verdict.phases:
-        told = ", ".join(f"{name} {show_seconds(s)}" for name, s in verdict.phases)
-        lines += [style(f"  {one}", "dim") for one in wrap(told, min(76, width))]
-    lines += [f"  {one}" for one in verdict.details]
-    lines += [f"  note: {one}" for one in verdict.notes]
+        spent = ", ".join(f"{name} {show_seconds(s)}" for name, s in verdict.phases)
+        lines += [style(f"  {one}", "dim") for one in wrap(spent, min(76, width))]
+    told = [*verdict.details, *(f"note: {one}" for one in verdict.notes)]
+    for one in told:
+        # frames of a stack keep their shape
+        prose = not one.startswith(" ") and len(one) > width
+        lines += [f"  {part}" for part in (wrap(one, width) if prose else [one])]
     if verdict.next:
         first, *rest = wrap(verdict.next, min(72, width))
         lines.append(f"{style('next:', 'bold')} {first}")

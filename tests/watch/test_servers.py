@@ -135,7 +135,7 @@ def test_a_deadlock_in_one_rank(release):
         assert verdict["rank"] == "TP1"
         odd = [group for group in verdict["stacks"] if group["odd"]]
         assert [group["ranks"] for group in odd] == [["TP1"]]
-        assert odd[0]["frames"][0].startswith("load_model (")
+        assert "load_model (" in odd[0]["frames"][0]
         quiet = float(verdict["says"].split("for ")[-1].split()[0])
         assert 10 <= quiet < 15
 
@@ -162,7 +162,7 @@ def test_a_deadlock_where_ptrace_is_not_permitted(release, tmp_path):
         assert verdict["verdict"] == "HUNG", verdict
         odd = [group for group in verdict["stacks"] if group["odd"]]
         assert [group["ranks"] for group in odd] == [["TP1"]]
-        assert odd[0]["frames"][0].startswith("load_model (")
+        assert "load_model (" in odd[0]["frames"][0]
 
 
 @releases
