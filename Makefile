@@ -5,20 +5,20 @@ JOBS ?= 2
 BIN := $(VENV)/bin
 export PATCHKIT_CACHE ?= $(CURDIR)/.cache
 
-.PHONY: demo test lint docs matrix pairs crash verify-matrix mutants bench clean
+.PHONY: demo test lint docs matrix pairs crash verify-matrix mutants watch-servers watch-soak bench clean
 
 # The extras pin torch 2.13.0; install a CPU build into $(VENV) first to save gigabytes.
 $(VENV)/installed: setup.cfg
 	$(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV): about 1.4 GB, some minutes"
-	$(BIN)/python -m pip install --disable-pip-version-check -e '.[dev,verify]'
+	$(BIN)/python -m pip install --disable-pip-version-check -e '.[dev,verify,watch]'
 	touch $@
 
 demo: $(VENV)/installed
 	docs/demo.sh $(abspath $(BIN))
 
 test: $(VENV)/installed lint
-	$(BIN)/python -m pytest -n $(JOBS) -m "not matrix and not crash"
+	$(BIN)/python -m pytest -n $(JOBS) -m "not matrix and not crash and not servers"
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .
@@ -50,6 +50,19 @@ verify-matrix: $(VENV)/installed
 # whether patchkit verify catches what is wrong: broken files of four releases
 mutants: $(VENV)/installed
 	$(BIN)/python tests/mutants/table.py
+
+# a real SGLang server on this CPU, ready and with every kind of fault
+SERVER := $(PATCHKIT_CACHE)/venv-server
+$(SERVER)/installed: setup.cfg
+	$(PYTHON) -m venv $(SERVER)
+	$(SERVER)/bin/python -m pip install --disable-pip-version-check -e '.[verify,server]'
+	touch $@
+
+watch-servers: $(VENV)/installed $(SERVER)/installed
+	PATCHKIT_SERVER_PYTHON=$(SERVER)/bin/python $(BIN)/python -m pytest -n 0 -m servers tests/watch
+
+watch-soak: $(VENV)/installed $(SERVER)/installed
+	PATCHKIT_SERVER_PYTHON=$(SERVER)/bin/python $(BIN)/python tests/watch/soak.py
 
 bench: $(VENV)/installed
 	$(BIN)/python bench/commands.py

@@ -48,8 +48,21 @@ def show(recipe: str, as_json: bool, folders: Sequence[Path]) -> None:
 
 @click.command()
 @click.option("--check", is_flag=True, help="Exit 1 unless what is applied is APPLIED.")
+@click.option(
+    "--pid",
+    type=click.IntRange(min=1),
+    metavar="PID",
+    help="Also: does that running server use the patched files? With --check, exit 1"
+    " if not.",
+)
 @on_target
-def status(workspace: Workspace, check: bool, python: str | None, as_json: bool) -> int:
+def status(
+    workspace: Workspace,
+    check: bool,
+    pid: int | None,
+    python: str | None,
+    as_json: bool,
+) -> int:
     """What is applied, how the files stand, and which copy python imports."""
     from patchkit.report import status_text, target_json
     from patchkit.target import imported_package
@@ -74,8 +87,21 @@ def status(workspace: Workspace, check: bool, python: str | None, as_json: bool)
             for one in recipes
         ],
     }
+    unused = False
+    if pid is not None:
+        from patchkit.watch.running import compare, last_written, look, uses_all
+
+        package = workspace.target.package
+        written = last_written(package, workspace.recorded.files)
+        process = compare(look(pid), package, written)
+        unused = not uses_all(process)
+        value["process"] = process
     answer(as_json, value, status_text)
-    return NO if check and needs_attention(recipes) else 0
+    if pid is not None and not as_json:
+        from patchkit.watch.running import running_text
+
+        answer(False, process, running_text)
+    return NO if check and (needs_attention(recipes) or unused) else 0
 
 
 @click.command()
