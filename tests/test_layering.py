@@ -37,9 +37,10 @@ ARROWS = {
     },
     "cli": {
         *("errors", "model", "registry", "report", "target", "project", "fetch"),
-        *("workspace", "outcome", "journal", "verify", "logs"),
+        *("workspace", "outcome", "journal", "verify", "logs", "watch"),
     },
     "logs": {"errors", "report"},
+    "watch": {"errors", "report", "target"},
     "tap": set(),
     "verify": {
         *("errors", "fetch", "journal", "model", "registry", "report", "target"),
@@ -110,7 +111,8 @@ def test_the_engine_is_pure():
         (["--help"], {"libcst", "torch", "git", "patchkit.report"}),
         (["list"], {"libcst", "torch", "git"}),
         (["show", "debug-logging"], {"libcst", "torch", "git"}),
-        (["status"], {"libcst", "torch", "git"}),
+        (["status"], {"libcst", "torch", "git", "patchkit.watch", "psutil"}),
+        (["watch", "--replay", "/dev/null"], {"libcst", "torch", "git", "rich", "psutil"}),
         (["apply", "debug-logging"], {"libcst", "torch", "git"}),
         (["diff"], {"libcst", "torch", "git"}),
         (["revert"], {"libcst", "torch", "git"}),
