@@ -196,7 +196,9 @@ class Device:
         if in_graph and (call.site, matrix.dtype) not in self._done:
             raise NotReady("did not run before the capture")
         if self._writer is None:
-            self._writer = portable.Writer(self._device, _PORTABLE_RECORDS)
+            # Tensors made in inference mode could not be changed outside of it.
+            with torch.inference_mode(False):
+                self._writer = portable.Writer(self._device, _PORTABLE_RECORDS)
             self._add_lane(self._writer.host, _PORTABLE_RECORDS, timed=False)
         steps = self._state[1 + model : 2 + model]
         self._writer.write(matrix, loc, call.segments, steps, call=number, first=first)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import itertools
 import logging
@@ -12,6 +13,13 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
+
+# Triton's own functions are made for its interpreter, or not, when it is imported;
+# torch may be the one that does so.
+os.environ["TRITON_INTERPRET"] = "1"
+with contextlib.suppress(ImportError):
+    importlib.import_module("triton")
+del os.environ["TRITON_INTERPRET"]
 
 TAP = Path(__file__).parents[2] / "patchkit" / "tap"
 LOGGER = "sglang.srt.patchkit_tap"
@@ -75,3 +83,18 @@ def load(tmp_path, monkeypatch):
 @pytest.fixture
 def batch():
     return SimpleNamespace(can_run_tbo=False)
+
+
+@pytest.fixture(params=["portable", "triton"])
+def through(request, load, monkeypatch):
+    """through(**environment) -> devicekit.Through, both ways of making a record."""
+    import devicekit
+
+    def make(enabled="1", **environment):
+        if request.param == "triton":
+            devicekit.need_interpreter(monkeypatch)
+        tap = load(enabled, **environment)
+        return devicekit.Through(tap, monkeypatch, triton=request.param == "triton")
+
+    make.way = request.param
+    return make
