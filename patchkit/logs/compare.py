@@ -150,7 +150,7 @@ class _Keys:
         self._forwards: dict[tuple[str, int], tuple[int, Counter[Any]]] = {}
 
     def of(self, record: Record) -> Key:
-        model = record.model or record.site.partition(".")[0]
+        model = record.said_model
         step, said = self._forwards.get((model, record.rank), (0, Counter()))
         if step != record.step:
             said = Counter()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from patchkit.logs.checks.captured import Captured
 from patchkit.logs.checks.flow import Flow
-from patchkit.logs.checks.numbers import History, NonFinite
+from patchkit.logs.checks.numbers import NonFinite, Outside
 from patchkit.logs.checks.ranks import Ranks
 from patchkit.logs.checks.spoke import Spoke
 from patchkit.logs.draft import Draft
@@ -25,6 +25,15 @@ TOLERANCE = 1e-3
 _JOINED = ("aux", "concat", "fc_in", "fc_out", "layer")
 
 See = Callable[[Record], None]
+
+
+class _Place(NamedTuple):
+    """What records about the same have in common here. ``row``: None if too many."""
+
+    row: Row | None
+    variant: Any
+    history: Any
+    calls: tuple[See, ...]
 
 
 @dataclass(frozen=True)
@@ -69,40 +78,47 @@ class Reading:
         self._ranks = Ranks(self.findings, options.tolerance)
         self._captured = Captured(self.findings, options.draft)
         self._nonfinite = NonFinite(self.findings)
-        self._history = History(self.findings)
-        self._by_site: dict[str, tuple[See, ...]] = {}
+        self._outside = Outside(self.findings)
         self._saved: list[dict[str, Any]] = []
 
     def see(self, batch: Iterable[Record | Note]) -> None:
-        by_site, table, history = self._by_site, self.table, self._history.see
         for one in batch:
-            if isinstance(one, Note):
+            if type(one) is Note:
                 self._note(one)
                 continue
-            row = table.row(one)
+            assert type(one) is Record
+            place = one.about.place
+            if place is None:
+                place = self._place(one)
+            row, history = place.row, place.history
             if row is not None:
+                row.variants[place.variant] += 1
                 row_norm = row.add(one)
                 if row_norm is not None:
-                    history(one, row, row_norm)
+                    history.count += 1
+                    if not history.least <= row_norm <= history.greatest:
+                        self._outside.see(one, row_norm, history)
             if one.nonfinite:
                 self._nonfinite.see(one)
-            calls = by_site.get(one.site)
-            if calls is None:
-                calls = self._calls(one)
-            for see in calls:
+            for see in place.calls:
                 see(one)
+        self.table.settle()
 
-    def _calls(self, record: Record) -> tuple[See, ...]:
-        """What looks at a site, found once: forks and users name sites as they like."""
-        kind = record.kind
-        calls: list[See] = [*self._flow.calls(kind), *self._captured.calls(kind)]
+    def _place(self, record: Record) -> _Place:
+        """Where records like this belong, and what looks at them: found once."""
+        about, kind = record.about, record.kind
+        calls: list[See] = self._flow.calls(kind) + self._captured.calls(kind)
         if kind in _JOINED:
-            calls.append(self._ranks.see)
+            calls += self._ranks.calls(record)
         if self.plotted is not None:
             calls.append(self.plotted.see)
-        if len(self._by_site) < 4096:
-            self._by_site[record.site] = tuple(calls)
-        return tuple(calls)
+        row = self.table.row(record)
+        variant = history = None
+        if row is not None:
+            variant = row.variant(about)
+            history = row.history(about.fields.get("mode"))
+        place = about.place = _Place(row, variant, history, tuple(calls))
+        return place
 
     def _note(self, note: Note) -> None:
         self._spoke.note(note)
@@ -165,7 +181,7 @@ def _steps(rows: Sequence[Row]) -> dict[str, tuple[int, int]]:
     found: dict[str, tuple[int, int]] = {}
     for row in rows:
         model = row.model or row.site.partition(".")[0]
-        first, last = row.steps
+        first, last = row.first_step, row.last_step
         known = found.get(model, (first, last))
         found[model] = (min(first, known[0]), max(last, known[1]))
     return found

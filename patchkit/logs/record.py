@@ -18,73 +18,102 @@ class Where(NamedTuple):
         return f"{self.file}:{self.line}"
 
 
-class Prefix(NamedTuple):
-    """Of a log line: seconds since the epoch, if local time was UTC; DP rank."""
+@dataclass(slots=True)
+class About:
+    """What many records share: one tap in one kind of forward, in one file.
 
-    time: float | None
+    None: not said, or said to be unknown. ``shape`` with padding rows. ``group``: the
+    data-parallel group of the rank. ``fields``: the words that are no attribute here or
+    of the record. ``place`` is for whoever looks at the records.
+    """
+
+    file: str
+    site: str
+    model: str | None
+    rank: int
+    layer: int | None
+    shape: tuple[int, ...] | None
+    dtype: str | None
     group: int | None
+    fields: Mapping[str, Any]
+    place: Any = field(default=None, compare=False, repr=False)
 
-
-NO_PREFIX = Prefix(None, None)
+    @property
+    def rows(self) -> int | None:
+        """Of the tensor, padding included: all axes but the last."""
+        return None if self.shape is None else math.prod(self.shape[:-1])
 
 
 @dataclass(slots=True)
 class Record:
-    """One observed tensor. None: not said, or said to be unknown.
+    """One observed tensor.
 
-    ``shape`` with padding rows, ``rows`` without; ``norm``, ``mean``, ``absmax`` over
-    the finite elements of these. ``fields`` are the further words (``parts``, ``fc``,
-    ...) and are shared between records: read only.
+    ``rows`` are those that are not padding; ``norm``, ``mean``, ``absmax`` are over the
+    finite elements of these. ``time``: seconds since the epoch; from a log's prefix to
+    the second, as if its local time was UTC.
     """
 
-    site: str
-    model: str | None
-    rank: int
+    about: About
     step: int
-    shape: tuple[int, ...] | None
-    dtype: str | None
     norm: float | None
     mean: float | None
     absmax: float | None
     nonfinite: int | None
-    layer: int | None
     rows: int | None
     row_min: float | None
     row_max: float | None
-    fields: Mapping[str, Any]
+    segments: list[float] | None
+    time: float | None
     line: int
-    file: str
-    prefix: Prefix = NO_PREFIX
+
+    @property
+    def site(self) -> str:
+        return self.about.site
+
+    @property
+    def model(self) -> str | None:
+        return self.about.model
+
+    @property
+    def rank(self) -> int:
+        return self.about.rank
+
+    @property
+    def layer(self) -> int | None:
+        return self.about.layer
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        return self.about.shape
+
+    @property
+    def fields(self) -> Mapping[str, Any]:
+        return self.about.fields
 
     @property
     def where(self) -> Where:
-        return Where(self.file, self.line)
+        return Where(self.about.file, self.line)
 
     @property
     def kind(self) -> str:
         """``aux`` of ``deepseek_v2.aux``: forks name the modules as they like."""
-        return self.site.rpartition(".")[2]
+        return self.about.site.rpartition(".")[2]
 
     @property
-    def time(self) -> float | None:
-        """Seconds since the epoch; from a log prefix to the second."""
-        said: float | None = self.fields.get("time")
-        return self.prefix.time if said is None else said
-
-    @property
-    def segments(self) -> list[float] | None:
-        """The norm of each state in a packed tensor."""
-        said = self.fields.get("segment_norms")
-        return None if not said or None in said else list(said)
+    def said_model(self) -> str:
+        """The model; where it is not said, the module in the site's name."""
+        return self.about.model or self.about.site.partition(".")[0]
 
     @property
     def width(self) -> int | None:
         """Columns, of all states in the tensor."""
-        return self.shape[-1] if self.shape else None
+        shape = self.about.shape
+        return shape[-1] if shape else None
 
     @property
     def shown_shape(self) -> str:
-        return "?" if self.shape is None else shape_text(self.shape)
+        shape = self.about.shape
+        return "?" if shape is None else shape_text(shape)
 
     @property
     def row_norm(self) -> float | None:

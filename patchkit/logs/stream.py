@@ -97,11 +97,10 @@ class Stream:
                 self._bad(line, f"longer than {LONGEST} bytes")
             else:
                 looked = end
-                prefix = self.words.prefix(data, at)
+                self.words.prefix(data, at)
                 try:
-                    found.append(
-                        self.words.log(data[begin:end].rstrip(b" "), line, prefix)
-                    )
+                    text = data[begin:end].rstrip(b" ")
+                    found.append(self.words.log(text, line))
                 except Bad as problem:
                     self._bad(line, str(problem))
         self._line += data.count(b"\n", 0, keep)
@@ -129,7 +128,8 @@ class Stream:
         try:
             if len(text) > LONGEST:
                 raise Bad(f"longer than {LONGEST} bytes")
-            found.append(self.words.json(text, self._line))
+            quick = self.words.usual_json(text, self._line)
+            found.append(quick or self.words.json(text, self._line))
         except Bad as problem:
             self._bad(self._line, str(problem))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from patchkit.logs.record import Record, shape_text
+from patchkit.logs.record import About, Record, shape_text
 from patchkit.logs.sketch import Sketch
 
 #: Different shapes, ranks, modes and so on of a row that are kept apart.
@@ -16,46 +16,63 @@ PERCENTILES = (1, 50, 99)
 Variant = tuple[int, Any, str | None, Any, Any, Any]
 
 
+class History:
+    """Count, least and greatest row norm of a row in one forward mode."""
+
+    __slots__ = ("count", "greatest", "least")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.least = math.inf
+        self.greatest = -math.inf
+
+
 class Row:
     """What one site said about one layer's tensors of one width."""
 
     def __init__(self, first: Record) -> None:
         self.site, self.model, self.layer = first.site, first.model, first.layer
         self.first = first.where
-        self.steps = [first.step, first.step]
+        self.first_step = self.last_step = first.step
         self.nonfinite = 0
         self.unknown = 0
         self.absmax = 0.0
         self.row_norm = Sketch()
-        self.norms = [math.inf, 0.0]
+        self.least, self.greatest = math.inf, 0.0
         self.variants: dict[Variant, int] = {}
-        self.more_variants = 0
-        #: mode -> count, least and greatest row norm (``checks.numbers``)
-        self.history: dict[Any, list[float]] = {}
+        self.histories: dict[Any, History] = {}
 
-    def add(self, record: Record) -> float | None:
-        """Returns the row norm (RMS), if there is one."""
-        fields = record.fields
+    def variant(self, about: About) -> Variant:
+        """What is counted apart. Where there are too many, the rest is one."""
+        fields = about.fields
         variant = (
-            record.rank,
-            record.shape,
-            record.dtype,
+            about.rank,
+            about.shape,
+            about.dtype,
             fields.get("mode"),
             fields.get("fc"),
             fields.get("captured"),
         )
-        try:
-            self.variants[variant] += 1
-        except KeyError:
-            if len(self.variants) < VARIANTS:
-                self.variants[variant] = 1
-            else:
-                self.more_variants += 1
-        steps, step = self.steps, record.step
-        if step > steps[1]:
-            steps[1] = step
-        elif step < steps[0]:
-            steps[0] = step
+        if variant not in self.variants and len(self.variants) >= VARIANTS:
+            variant = (about.rank, None, None, None, None, None)
+        self.variants.setdefault(variant, 0)
+        return variant
+
+    def history(self, mode: object) -> History:
+        known = self.histories.get(mode)
+        if known is None:
+            known = History()
+            if len(self.histories) < VARIANTS:
+                self.histories[mode] = known
+        return known
+
+    def add(self, record: Record) -> float | None:
+        """Returns the row norm (RMS), if there is one. The variant is counted apart."""
+        step = record.step
+        if step > self.last_step:
+            self.last_step = step
+        elif step < self.first_step:
+            self.first_step = step
         if record.nonfinite:
             self.nonfinite += record.nonfinite
         absmax, norm, rows = record.absmax, record.norm, record.rows
@@ -66,20 +83,17 @@ class Row:
             return None
         if not rows:
             return None
-        norms = self.norms
-        if norm < norms[0]:
-            norms[0] = norm
-        if norm > norms[1]:
-            norms[1] = norm
+        if norm < self.least:
+            self.least = norm
+        if norm > self.greatest:
+            self.greatest = norm
         row_norm: float = norm / rows**0.5
         self.row_norm.add(row_norm)
-        if self.row_norm.full:
-            self.row_norm.settle()
         return row_norm
 
     @property
     def count(self) -> int:
-        return sum(self.variants.values()) + self.more_variants
+        return sum(self.variants.values())
 
     def _of(self, place: int) -> set[Any]:
         return {one[place] for one in self.variants} - {None}
@@ -120,12 +134,14 @@ class Row:
             "layer": self.layer,
             "count": self.count,
             "shapes": [shape_text(one) for one in self.shapes],
-            "shapes_complete": not self.more_variants,
+            "shapes_complete": len(self.variants) < VARIANTS,
             "dtypes": self.dtypes,
             "ranks": sorted(self.ranks),
             "modes": self.modes,
-            "steps": self.steps,
-            "norm": dict(zip(("min", "max"), self.norms)) if self.norms[1] else None,
+            "steps": [self.first_step, self.last_step],
+            "norm": {"min": self.least, "max": self.greatest}
+            if self.row_norm.count
+            else None,
             "row_norm": _percentiles(self.row_norm),
             "absmax": self.absmax,
             "nonfinite": self.nonfinite,
@@ -149,6 +165,12 @@ class Table:
     def __init__(self) -> None:
         self.rows: dict[tuple[Any, ...], Row] = {}
         self.left_out = 0
+
+    def settle(self) -> None:
+        """Between two batches: no sketch keeps more values than it should."""
+        for row in self.rows.values():
+            if row.row_norm.full:
+                row.row_norm.settle()
 
     def row(self, record: Record) -> Row | None:
         """None: there are too many."""

@@ -12,7 +12,7 @@ from patchkit.logs.reading import Report
 from patchkit.logs.record import Where
 from patchkit.logs.sketch import ERROR as SKETCH_ERROR
 from patchkit.logs.sketch import EXACT
-from patchkit.logs.table import Row
+from patchkit.logs.table import VARIANTS, Row
 from patchkit.report import Style
 
 _COLOUR = {ERROR: "red", WARNING: "yellow", NOTE: "cyan"}
@@ -124,7 +124,7 @@ def shapes(row: Row) -> str:
     rows = [one[0] for one in found]
     text = ",".join(map(str, rows))
     end = f" x {found[0][-1]}"
-    if len(text) + len(end) > 17 or row.more_variants:
+    if len(text) + len(end) > 17 or len(row.variants) >= VARIANTS:
         text = f"{rows[0]}-{rows[-1]}"
     return text + end
 

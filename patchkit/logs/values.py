@@ -7,10 +7,6 @@ import re
 from calendar import timegm
 from typing import Any, NoReturn
 
-from patchkit.logs.record import NO_PREFIX, Prefix
-
-Shape = tuple[tuple[int, ...] | None, str | None]
-
 _PREFIX = re.compile(
     rb"\[(\d{4})-(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)(?:[.,]\d+)?([^\[\]\r\n]*)\]"
     rb"[^\[\]\r\n]*\Z"
@@ -19,37 +15,47 @@ _GROUP = re.compile(rb"\bDP(\d{1,6})\b")
 _WHOLE = ("rank", "step", "layer", "nonfinite", "batch", "captured", "parts", "partial",
           "in_features", "parts_inferred")  # fmt: skip
 _REAL = ("norm", "mean", "absmax", "row_norm_min", "row_norm_max", "time", "gpu_time")
-_LISTS = ("segments", "segment_norms", "widths")
+_LISTS = ("segment_norms", "widths")
 
 
 class Bad(ValueError):
     """Looks like a record and is none: cut, mixed with another line, garbage."""
 
 
-def read_prefix(text: bytes) -> Prefix:
+def read_prefix(text: bytes) -> tuple[float | None, int | None]:
+    """Seconds since the epoch, if local time was UTC, and the data-parallel group."""
     found = _PREFIX.match(text)
     if found is None:
-        return NO_PREFIX
+        return None, None
     *date, tags = found.groups()
     group = _GROUP.search(tags)
-    return Prefix(
-        float(timegm((*map(int, date), 0, 0, 0))), int(group[1]) if group else None
-    )
+    try:
+        when = float(timegm((*map(int, date), 0, 0, 0)))
+    except ValueError:  # the 99th month
+        when = None
+    return when, int(group[1]) if group else None
 
 
-def read_words(text: bytes) -> list[tuple[str, Any]]:
-    found = []
+def read_words(text: bytes) -> dict[str, Any]:
+    """``key=value`` words."""
+    found: dict[str, Any] = {}
     for word in text.split(b" "):
         key, equals, value = word.partition(b"=")
         if not equals or not key or not value:
             raise Bad("cut or mixed with another line")
         name = read_name(key)
-        found.append(
-            (name if name != "segments" else "segment_norms", _value(name, value))
-        )
-    if len({name for name, _ in found}) != len(found):
-        raise Bad("a word twice")
+        name = "segment_norms" if name == "segments" else name
+        if name in found:
+            raise Bad("a word twice")
+        found[name] = _value(name, value)
     return found
+
+
+def read_numbers(text: bytes) -> list[float] | None:
+    """``1+2.5e+07``; None if there are none, or one is unknown."""
+    numbers = [_real(one) for one in _listed(text)]
+    known = [one for one in numbers if one is not None]
+    return known if known and len(known) == len(numbers) else None
 
 
 def _value(name: str, value: bytes) -> Any:
@@ -128,16 +134,6 @@ def _shape(value: bytes) -> tuple[int, ...] | None:
     return tuple(map(int, sizes))
 
 
-def read_shape_and_dtype(text: bytes) -> Shape:
-    shape, _, dtype = text.partition(b" dtype=")
-    return _shape(shape), None if dtype == b"?" else read_name(dtype)
-
-
-def all_rows(shape: tuple[int, ...] | None) -> int | None:
-    """Rows of a tensor: all axes but the last."""
-    return None if shape is None else math.prod(shape[:-1])
-
-
 def no_number(word: str) -> NoReturn:
     raise Bad(f"{word} is no JSON")
 
@@ -164,6 +160,8 @@ def check_json(values: dict[str, Any]) -> None:
             isinstance(value, list) and all(is_whole(one) and one >= 0 for one in value)
         ):
             raise Bad(f"{name} is no list of whole numbers")
+        if name == "shape" and value is not None:
+            values[name] = tuple(value)
     norms = values.get("segment_norms")
     if norms is not None:
         if not isinstance(norms, list):

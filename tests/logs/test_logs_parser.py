@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from logkit import SAMPLES, forward, line, parsed, round_
 
-from patchkit.logs.record import NO_PREFIX, Note, Record
+from patchkit.logs.record import Note, Record
 from patchkit.logs.values import Bad
 from patchkit.logs.words import LONGEST, MARK, Words
 
@@ -118,12 +118,20 @@ def test_a_json_line_of_any_types_is_a_record_or_bad(value, key):
 
 def both(text: bytes) -> tuple[object, object]:
     """What the regular expression makes of it, and what words make of it."""
-    quick = Words("log").usual(text + b"\n", 0, 1)
+    quick = Words("log").usual(MARK + text + b"\n", len(MARK), 1)
     try:
-        careful: object = Words("log").log(text.rstrip(b" "), 1, NO_PREFIX)
+        careful: object = Words("log").log(text.rstrip(b" "), 1)
     except Bad as problem:
         careful = problem
     return quick and quick[0], careful
+
+
+def both_json(text: bytes) -> tuple[object, object]:
+    try:
+        careful: object = Words("log").json(text, 1)
+    except Bad as problem:
+        careful = problem
+    return Words("log").usual_json(text, 1), careful
 
 
 _VALUES = st.one_of(
@@ -148,6 +156,29 @@ def test_quick_and_careful_agree(values):
         assert quick == careful
 
 
+@given(st.lists(_VALUES, min_size=9, max_size=9))
+@settings(max_examples=400, deadline=None)
+def test_quick_and_careful_agree_about_json(values):
+    norm, mean, absmax, nonfinite, rows, low, high, time, more = values
+    text = (
+        '{"site": "a.aux", "model": "m", "rank": 0, "step": 3, "shape": [8, 64],'
+        f' "dtype": "bfloat16", "norm": {norm}, "mean": {mean}, "absmax": {absmax},'
+        f' "nonfinite": {nonfinite}, "rows": {rows}, "row_norm_min": {low},'
+        f' "row_norm_max": {high}, "time": {time}, "layer": 2, "more": {more},'
+        ' "segment_norms": [1.5, 2.5], "gpu_time": 12.5}'
+    ).encode()
+    quick, careful = both_json(text)
+    if quick is not None and isinstance(careful, Record):
+        assert quick == careful
+
+
+@pytest.mark.parametrize("file", JSON_LINES, ids=lambda file: file.name)
+def test_recorded_json_lines_are_read_the_quick_way(file):
+    for text in file.read_bytes().splitlines():
+        quick, careful = both_json(text)
+        assert quick == (careful if isinstance(careful, Record) else None)
+
+
 def test_the_usual_order_is_read_the_quick_way():
     for text in (*forward(step=3).splitlines(), *round_(4).splitlines()):
         quick, careful = both(text.partition("EAGLE3_DEBUG[")[2].encode())
@@ -160,7 +191,7 @@ def test_order_of_words_does_not_matter(words):
     usual = line("a.aux", layer=2, mode="DECODE")
     other = f"EAGLE3_DEBUG[a.aux] {' '.join(words)}\n"
     (one,), (two,) = parsed(usual.encode())[0], parsed(other.encode())[0]
-    two.prefix = one.prefix
+    two.time = one.time
     assert one == two
 
 
@@ -182,15 +213,15 @@ def test_a_line_with_everything():
         7,
         None,
     )
-    assert (one.shape, one.dtype, one.rows) == ((8, 192), "bfloat16", 5)
+    assert (one.shape, one.about.dtype, one.rows) == ((8, 192), "bfloat16", 5)
     assert (one.norm, one.row_min, one.row_max) == (9.0, 1.5, 2.5)
     assert one.segments == [3.0, 4e-07, 1.5e07]
     assert one.row_norm == pytest.approx(9 / 5**0.5)
     assert dict(one.fields) == {
-        "in_features": 192, "segment_norms": [3.0, 4e-07, 1.5e07],
-        "mode": "DRAFT_EXTEND", "batch": 8, "captured": 1, "colour": "red",
+        "in_features": 192, "mode": "DRAFT_EXTEND", "batch": 8, "captured": 1,
+        "colour": "red",
     }  # fmt: skip
-    assert one.prefix.group == 1
+    assert one.about.group == 1
     assert one.time == 1767225607.0
 
 
@@ -245,6 +276,24 @@ def test_bad_lines_are_counted_with_their_number(text):
     assert good.site == "b.aux" and good.line == 3
     assert counts.bad == 1
     assert counts.first_bad[0][0].line == 2
+
+
+@pytest.mark.parametrize(
+    ("prefix", "time"),
+    [
+        ("[2026-01-01 00:00:07] ", 1767225607.0),
+        ("[2026-01-01 00:00:07,123] ", 1767225607.0),
+        ("[2026-01-01 00:00:07 TP0 EP0] INFO: ", 1767225607.0),
+        ("[2026-99-99 99:99:99 TP0] ", None),
+        ("[20] ", None),
+        ("", None),
+    ],
+)
+def test_times_of_prefixes(prefix, time):
+    data = line("a.aux", layer=1).partition("EAGLE3")
+    ((one,), _) = parsed(f"{prefix}EAGLE3{data[2]}".encode())
+    assert isinstance(one, Record)
+    assert one.time == time
 
 
 def test_two_records_in_a_line_are_one_bad_and_one_good():

@@ -16,8 +16,7 @@ def close(one: float, other: float, tolerance: float) -> bool:
 
 def forward_text(record: Record) -> str:
     """``step 7 of deepseek_v2 on rank 0``"""
-    model = record.model or record.site.partition(".")[0]
-    return f"step {record.step} of {model} on rank {record.rank}"
+    return f"step {record.step} of {record.said_model} on rank {record.rank}"
 
 
 class Check:

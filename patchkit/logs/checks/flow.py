@@ -69,7 +69,7 @@ class Flow:
         return [calls[kind]] if kind in calls else []
 
     def _rank(self, record: Record) -> _Rank:
-        key = (record.file, record.rank)
+        key = (record.about.file, record.about.rank)
         rank = self._ranks.get(key)
         if rank is None:
             rank = self._ranks[key] = _Rank()

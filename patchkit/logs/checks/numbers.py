@@ -5,7 +5,7 @@ from __future__ import annotations
 from patchkit.logs.checks import forward_text
 from patchkit.logs.finding import ERROR, WARNING, Finding, Findings
 from patchkit.logs.record import Record
-from patchkit.logs.table import Row
+from patchkit.logs.table import History
 
 #: Records of a layer before its history says anything.
 HISTORY = 64
@@ -48,43 +48,38 @@ class NonFinite:
             self._findings.found[("non-finite",)].text += f" Records with it: {said}."
 
 
-class History:
-    """Of each layer's row norm (RMS over rows), in each forward mode apart."""
+class Outside:
+    """Row norms (RMS) outside their layer's history, in each forward mode apart."""
 
     def __init__(self, findings: Findings) -> None:
         self._findings = findings
 
-    def see(self, record: Record, row: Row, row_norm: float) -> None:
-        mode = record.fields.get("mode")
-        known = row.history.get(mode)
-        if known is None:
-            if row_norm and len(row.history) < 64:
-                row.history[mode] = [1, row_norm, row_norm]
+    def see(self, record: Record, row_norm: float, known: History) -> None:
+        """Only where ``row_norm`` is beyond ``known``, which counts it already."""
+        least, greatest = known.least, known.greatest
+        if not row_norm:
             return
-        known[0] += 1
-        count, least, greatest = known
-        if least <= row_norm <= greatest or not row_norm:
-            return
-        if count > HISTORY and not (least / OUTSIDE <= row_norm <= greatest * OUTSIDE):
+        if known.count > HISTORY and not (
+            least / OUTSIDE <= row_norm <= greatest * OUTSIDE
+        ):
             # does not become history
             self._outside(record, row_norm, known)
         else:
-            known[1], known[2] = min(least, row_norm), max(greatest, row_norm)
+            known.least, known.greatest = min(least, row_norm), max(greatest, row_norm)
 
-    def _outside(self, record: Record, row_norm: float, known: list[float]) -> None:
+    def _outside(self, record: Record, row_norm: float, known: History) -> None:
         key = (record.site, record.layer)
         if self._findings.again("norm-outside", [record.where], *key):
             return
         layer = "" if record.layer is None else f" of layer {record.layer}"
-        count, least, greatest = known
         self._findings.add(
             Finding(
                 "norm-outside",
                 WARNING,
                 f"a norm{layer} at {record.site} is outside its own history",
                 f"{forward_text(record)}: {row_norm:.4g} a row (RMS); the"
-                f" {count - 1:.0f} before it lay between {least:.4g} and"
-                f" {greatest:.4g}.",
+                f" {known.count - 1:,} before it lay between {known.least:.4g} and"
+                f" {known.greatest:.4g}.",
                 [record.where],
                 "more than 4 times outside; first tokens of a prompt can do that",
                 *(record.site, record.step, record.rank),

@@ -7,7 +7,8 @@ Records are joined by model, step, site and layer, while they are among the last
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict, deque
+from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from patchkit.logs.checks import close
@@ -15,7 +16,7 @@ from patchkit.logs.finding import ERROR, NOTE, Finding, Findings
 from patchkit.logs.record import Record
 
 STEPS = 512
-#: Records of one step that are kept, at most.
+#: Sites and layers that are compared, at most.
 _SITES = 1024
 
 
@@ -23,60 +24,52 @@ class Ranks:
     def __init__(self, findings: Findings, tolerance: float) -> None:
         self._findings = findings
         self._tolerance = tolerance
-        #: (group, model, step) -> {(site, layer) -> (the first rank's, ranks seen)}
-        self._steps: OrderedDict[Any, dict[Any, tuple[Record, set[int]]]] = (
-            OrderedDict()
-        )
-        #: the last records while only one rank has spoken; None after that
-        self._alone: deque[Record] | None = deque(maxlen=_SITES)
+        #: group, model, site, layer -> step -> the record of the rank that came first
+        self._steps: dict[Any, dict[int, Record]] = {}
         #: pairs of ranks that were seen to hold different batches
         self._apart: dict[tuple[int, int], tuple[Record, Record]] = {}
         self._differing: list[tuple[Record, Record]] = []
         self.compared = 0
 
-    def see(self, record: Record) -> None:
-        if self._alone is not None:
-            # a single rank has nobody to agree with: only its last forward is kept
-            self._alone.append(record)
-            if record.rank == self._alone[0].rank:
-                return
-            kept, self._alone = self._alone, None
-            for one in kept:
-                self.see(one)
+    def calls(self, record: Record) -> list[Callable[[Record], None]]:
+        """What to call for records about the same as this one."""
+        about = record.about
+        if about.fields.get("partial"):
+            return []
+        key = (about.group, record.said_model, about.site, about.layer)
+        steps = self._steps.get(key)
+        if steps is None:
+            steps = {}
+            if len(self._steps) < _SITES:
+                self._steps[key] = steps
+
+        def see(record: Record) -> None:
+            first = steps.get(record.step)
+            if first is None:
+                steps[record.step] = record
+                if len(steps) > STEPS:
+                    del steps[next(iter(steps))]
+            elif first.about.rank != record.about.rank:
+                self._compare(first, record)
+            else:
+                # another run appended to the log
+                steps[record.step] = record
+
+        return [see]
+
+    def _compare(self, first: Record, record: Record) -> None:
+        one, other = first.norm, record.norm
+        if one is None or other is None:
             return
-        if record.norm is None or record.fields.get("partial"):
-            return
-        model = record.model or record.site.partition(".")[0]
-        key = (record.prefix.group, model, record.step)
-        step = self._steps.get(key)
-        if step is None:
-            step = self._steps[key] = {}
-            if len(self._steps) > STEPS:
-                self._steps.popitem(last=False)
-        what = (record.site, record.layer)
-        known = step.get(what)
-        if known is None:
-            if len(step) < _SITES:
-                step[what] = (record, {record.rank})
-            return
-        first, ranks = known
-        if record.rank in ranks:
-            # said twice in one forward, or another run appended to the log
-            if record.rank == first.rank:
-                step[what] = (record, {record.rank})
-            return
-        ranks.add(record.rank)
-        if (first.shape, first.rows) != (record.shape, record.rows):
+        if first.rows != record.rows or first.shape != record.shape:
             if len(self._apart) < 64:
                 pair = (first.rank, record.rank)
                 self._apart.setdefault(pair, (first, record))
             return
         self.compared += 1
-        first_norm = first.norm or 0.0
-        if (
-            not close(first_norm, record.norm, self._tolerance)
-            and len(self._differing) < 4096
-        ):
+        if one == other or close(one, other, self._tolerance):
+            return
+        if len(self._differing) < 4096:
             self._differing.append((first, record))
 
     def finish(self) -> None:
