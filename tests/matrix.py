@@ -13,6 +13,7 @@ import traceback
 from multiprocessing import Pool
 from pathlib import Path
 
+import test_debugcode
 import test_every_recipe as every
 import test_releases as checks
 from support import RELEASES
@@ -23,6 +24,10 @@ CHECKS = {
     "width": checks.test_no_marked_line_is_longer_than_a_formatter_allows,
     "golden": lambda release: [
         checks.test_golden_lines(release, layers) for layers in ("off", "all")
+    ],
+    "hand-written": lambda release: [
+        test_debugcode.test_nothing_that_ships_is_touched(release),
+        test_debugcode.test_lines_of_patchkit_are_not_touched(release),
     ],
     "libcst": checks.test_libcst_over_the_whole_file_gives_the_same,
     "round trip": lambda release: _in_a_folder(

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 
 from patchkit.recipe.debugcode.constant import is_ours
 from patchkit.recipe.debugcode.effects import Wanted
-from patchkit.recipe.debugcode.find import Finder, describe
+from patchkit.recipe.debugcode.find import Finder
+from patchkit.recipe.debugcode.found import describe
 from patchkit.recipe.debugcode.gate import Gate
 from patchkit.recipe.debugcode.remove import Removal
 

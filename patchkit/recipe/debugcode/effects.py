@@ -11,6 +11,7 @@ from patchkit.recipe.debugcode.names import Function, Names, Variable
 
 #: Annotations and calls that make an iterator, which can be read once.
 _ITERATOR = re.compile(r"\b(Iterable|Iterator|Generator)\b")
+_NAMED_ITERATOR = re.compile(r"^weights$|iter|generator|stream|loader")
 _MAKES_ITERATOR = frozenset(["iter", "map", "filter", "zip", "reversed", "enumerate"])
 
 DUMPS = "writes a dump (-O dumps=yes takes it out too)"
@@ -56,10 +57,17 @@ class Effects:
             return f"{shown(node)} does more than look"
         if isinstance(node, ast.Call):
             return self._call(node, sinks)
+        read: list[ast.expr] = []
         if isinstance(node, ast.comprehension):
-            used = self.uses_up(node.iter)
-            if used:
-                return used
+            read = [node.iter]
+        elif isinstance(node, ast.Starred):
+            read = [node.value]
+        elif isinstance(node, ast.Compare):
+            many = zip(node.ops, node.comparators)
+            read = [one for how, one in many if isinstance(how, (ast.In, ast.NotIn))]
+        for one in read:
+            if self.uses_up(one):
+                return self.uses_up(one)
         for part in ast.iter_child_nodes(node):
             if isinstance(part, (ast.expr, ast.comprehension, ast.keyword)):
                 found = self.reason(part, sinks)
@@ -76,9 +84,10 @@ class Effects:
             return ""
         parameter = self.names.parameters.get(variable)
         annotation = parameter.annotation if parameter is not None else None
-        once = annotation is not None and bool(
-            _ITERATOR.search(ast.unparse(annotation))
-        )
+        if annotation is not None:
+            once = bool(_ITERATOR.search(ast.unparse(annotation)))
+        else:
+            once = parameter is not None and bool(_NAMED_ITERATOR.search(node.id))
         for store in self.names.stores.get(variable, ()):
             value = getattr(store.statement, "value", None)
             once = once or isinstance(value, ast.GeneratorExp)
@@ -101,7 +110,8 @@ class Effects:
             found = self.reason(one, sinks)
             if found:
                 return found
-        if self._builtin(node.func) in words.CONSUMERS:
+        joins = isinstance(node.func, ast.Attribute) and node.func.attr == "join"
+        if joins or self._builtin(node.func) in words.CONSUMERS:
             return self._consumes(node)
         return ""
 

@@ -4,44 +4,20 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
-from patchkit.recipe.debugcode.effects import DUMPS, Effects, Wanted, shown
+from patchkit.recipe.debugcode.effects import DUMPS, Effects, Wanted
 from patchkit.recipe.debugcode.evidence import Evidence
-from patchkit.recipe.debugcode.names import Function, Names, Variable, blocks, inside
+from patchkit.recipe.debugcode.found import DebugCode, Left
+from patchkit.recipe.debugcode.names import Names, Variable, blocks, inside
 from patchkit.recipe.debugcode.statements import Statements
 from patchkit.recipe.debugcode.switch import Switch
 from patchkit.recipe.debugcode.switched import (
-    BEHIND_THE_VARIABLE,
     PATCHKITS,
     SGLANGS,
     Switched,
     behind,
     find_switched,
 )
-
-
-@dataclass
-class DebugCode:
-    """``statements``: debug code, each with all inside it; ``dead`` and ``live``: the
-    ``if`` statements on the variable that are to be resolved; ``left``: what looks
-    like debug code and is left alone, with the reason."""
-
-    names: Names
-    statements: set[ast.stmt]
-    dead: set[ast.If] = field(default_factory=set)
-    live: set[ast.If] = field(default_factory=set)
-    left: list[tuple[ast.stmt, str]] = field(default_factory=list)
-
-    def is_covered(self, statement: ast.stmt | None) -> bool:
-        return any(one in self.statements for one in self.names.ancestors(statement))
-
-    def outermost(self) -> list[ast.stmt]:
-        return [
-            one
-            for one in self.names.parent
-            if one in self.statements and not self.is_covered(self.names.parent[one])
-        ]
 
 
 class Finder:
@@ -51,10 +27,11 @@ class Finder:
     def __init__(
         self, tree: ast.Module, lines: list[str], wanted: Wanted, *, resolve: bool
     ):
+        self.lines = lines
         self.names = Names(tree)
         self.effects = Effects(self.names, wanted)
         switched = find_switched(self.names, lines)
-        self.kept: dict[ast.stmt, str] = {}
+        self.kept: dict[ast.If, str] = {}
         self.switched = switched if resolve else Switched()
         if not resolve:
             switched.opaque |= behind(switched, self.names)
@@ -72,6 +49,14 @@ class Finder:
                 self.kept[one] = why
                 self.switched.dead.discard(one)
                 self.switched.live.discard(one)
+        self.left = Left(
+            self.names,
+            self.effects,
+            self.statements,
+            self.opaque,
+            self.kept,
+            resolve=resolve,
+        )
         self.evidence = Evidence(self.names, self.effects, self.statements)
 
     def _only_traces(self, block: list[ast.stmt]) -> bool:
@@ -98,6 +83,9 @@ class Finder:
         every = [piece for one in gone for piece in (one, *inside(one))]
         if any(self.opaque.get(one) == PATCHKITS for one in every):
             return PATCHKITS
+        stays = node.orelse if node in self.switched.dead else node.body
+        if stays and self.lines[stays[0].lineno - 1][: stays[0].col_offset].strip():
+            return "the code that stays is on the line of a test"
         for part in Switch(self.names).decisive(node.test):
             found = self.effects.reason(part, [])
             if found:
@@ -136,7 +124,7 @@ class Finder:
         found = DebugCode(
             self.names, self.chosen, self.switched.dead, self.switched.live
         )
-        found.left = self._left(found, hold)
+        found.left = self.left.tell(found, self.needed, hold)
         return found
 
     # -- one round ----------------------------------------------------------------
@@ -233,62 +221,3 @@ class Finder:
                 for one in self.names.loads.get(variable, ())
             )
         return self._fine[variable]
-
-    # -- what is left alone -------------------------------------------------------
-
-    def _left(
-        self, found: DebugCode, pinned: set[ast.stmt]
-    ) -> list[tuple[ast.stmt, str]]:
-        # a dump is told where it stands
-        left = [item for item in self.kept.items() if not item[1].endswith(DUMPS)]
-        for one in self.names.parent:
-            if found.is_covered(one) or isinstance(one, Function):
-                continue
-            if one not in self.kept and self._prints(one):
-                why = self.opaque.get(one) or self.statements.facts[one].reason
-                if one in pinned:
-                    why = "it shares its line with other code"
-                if why not in (BEHIND_THE_VARIABLE, PATCHKITS):
-                    left.append((one, why or "only part of it is debug code"))
-        for variable in self.needed:
-            left += self._feeders(variable, found)
-        return sorted(left, key=lambda item: item[0].lineno)
-
-    def _prints(self, statement: ast.stmt) -> bool:
-        return any(
-            isinstance(call, ast.Call)
-            and self.effects.is_output(call)
-            and self.effects.callee(call) not in self.effects.printing
-            for part in ast.iter_child_nodes(statement)
-            if isinstance(part, ast.expr)
-            for call in ast.walk(part)
-        )
-
-    def _feeders(
-        self, variable: Variable, found: DebugCode
-    ) -> list[tuple[ast.stmt, str]]:
-        if variable.kind != "local" or variable in self.names.parameters:
-            return []
-        if not all(
-            found.is_covered(one.statement) or one.statement in self.heads
-            for one in self.names.loads.get(variable, ())
-        ):
-            return []
-        return [
-            (one.statement, f"only debug code reads `{variable.name}`, but {why}")
-            for one in self.names.stores.get(variable, ())
-            if not found.is_covered(one.statement)
-            and isinstance(one.statement, (ast.Assign, ast.AnnAssign))
-            for why in [
-                self.statements.facts[one.statement].reason
-                or "it may be the release's own"
-            ]
-            if why != PATCHKITS
-        ]
-
-
-def describe(statement: ast.stmt, why: str) -> str:
-    """``print(x.pop())``: why, for a report."""
-    if isinstance(statement, ast.If):
-        return f"`if {shown(statement.test)[1:]}: {why}"
-    return f"{shown(statement)}: {why}"

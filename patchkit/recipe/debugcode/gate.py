@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from patchkit.recipe.debugcode.constant import constant, unit
-from patchkit.recipe.debugcode.find import DebugCode
+from patchkit.recipe.debugcode.found import DebugCode
 from patchkit.recipe.debugcode.lines import Lines, end_line, first_line, is_comment
 from patchkit.recipe.debugcode.names import Function, blocks
 from patchkit.recipe.debugcode.words import comment_is_debug

@@ -86,6 +86,11 @@ class Helpers:
             called = decorator.func if isinstance(decorator, ast.Call) else decorator
             if self.names.path(called) not in _DECORATORS:
                 return f"it is decorated with {shown(decorator)}"
+        defaults = [*statement.args.defaults, *statement.args.kw_defaults]
+        for default in filter(None, defaults):
+            found = self.effects.reason(default, [])
+            if found:
+                return found
         for one in inside(statement):
             if self.names.function[one] is not statement:
                 continue  # a function in it is judged by itself

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from patchkit.recipe.debugcode.constant import is_ours
-from patchkit.recipe.debugcode.find import DebugCode
+from patchkit.recipe.debugcode.found import DebugCode
 from patchkit.recipe.debugcode.lines import (
     Lines,
     end_line,
@@ -28,13 +28,26 @@ class Removal:
     def unowned(self) -> list[ast.stmt]:
         """Debug statements that can't be taken out: they end on a line on which
         another statement begins."""
-        return [
-            one
-            for one in self.code.outermost()
-            if first_line(one) + 1 != end_line(one)
-            and not (self.lines.begins_line(one) and self.lines.ends_line(one))
-            and not isinstance(one, ast.If)
-        ]
+        names = self.code.names
+        home = {
+            one: block
+            for owner in (names.tree, *names.parent)
+            for block in blocks(owner)
+            for one in block
+        }
+        found = []
+        for one in self.code.outermost():
+            if self.lines.begins_line(one) and self.lines.ends_line(one):
+                continue
+            beside = [
+                other
+                for other in home[one]
+                if first_line(other) < end_line(one)
+                and first_line(one) < end_line(other)
+            ]
+            if any(end_line(other) - first_line(other) > 1 for other in beside):
+                found.append(one)
+        return found
 
     def _survives(self, statement: ast.stmt) -> bool:
         if statement in self.code.statements:

@@ -116,6 +116,7 @@ class Statements:
             fact.writes.append(container)
             for one in (*node.args, *(k.value for k in node.keywords)):
                 fact.reason = fact.reason or self.effects.reason(one, fact.sinks)
+                fact.reason = fact.reason or self.effects.uses_up(one)
             return
         if (
             isinstance(node, ast.Call)
@@ -163,6 +164,8 @@ class Statements:
             fact.reason = self.effects.reason(node.value, fact.sinks)
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         for target in targets:
+            if isinstance(target, (ast.Tuple, ast.List)) and node.value is not None:
+                fact.reason = fact.reason or self.effects.uses_up(node.value)
             self._target(target, fact)
 
     def _target(self, node: ast.expr, fact: Fact) -> None:
