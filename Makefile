@@ -11,7 +11,7 @@ export PATCHKIT_CACHE ?= $(CURDIR)/.cache
 $(VENV)/installed: setup.cfg
 	$(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV): about 1.4 GB, some minutes"
-	$(BIN)/python -m pip install --disable-pip-version-check -e '.[dev,verify,watch]'
+	$(BIN)/python -m pip install --disable-pip-version-check -e '.[dev,verify,watch,plot]'
 	touch $@
 
 demo: $(VENV)/installed
