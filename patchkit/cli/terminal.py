@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -81,3 +82,17 @@ def write_diff(diff: bytes) -> None:
         sys.stdout.flush()
         sys.stdout.buffer.write(diff)
         sys.stdout.buffer.flush()
+
+
+class Progress:
+    """Says on a terminal what is being done; elsewhere only what takes long."""
+
+    def __init__(self) -> None:
+        self.began = time.monotonic()
+        self.said = 0.0
+
+    def __call__(self, text: str) -> None:
+        now = time.monotonic()
+        if sys.stderr.isatty() or now - self.said > 5:
+            self.said = now
+            say(f"{now - self.began:5.1f} s  {text}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from patchkit.cli.options import JSON, PYTHON, RECIPES, TARGET
-from patchkit.cli.terminal import print_json, say, style_for
+from patchkit.cli.terminal import Progress, print_json, say, style_for
 from patchkit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -113,7 +112,7 @@ def verify(
         )
     workspace = Workspace(find_package(target, python), Registry(folders), say)
     options = Options(baseline, only, skip, timeout, python, device)
-    report = verify(workspace, options, _Progress())
+    report = verify(workspace, options, Progress())
     if as_json:
         print_json(report_json(report, strict=strict))
     else:
@@ -146,17 +145,3 @@ def _write_junit(report: Report, file: Path, strict: bool) -> None:
         raise UsageError(
             f"{file} can't be written: {problem.strerror}", hint="give another FILE"
         ) from None
-
-
-class _Progress:
-    """Says on a terminal what is being done; elsewhere only what takes long."""
-
-    def __init__(self) -> None:
-        self.began = time.monotonic()
-        self.said = 0.0
-
-    def __call__(self, text: str) -> None:
-        now = time.monotonic()
-        if sys.stderr.isatty() or now - self.said > 5:
-            self.said = now
-            say(f"{now - self.began:5.1f} s  {text}")

@@ -67,7 +67,7 @@ def _case(check: Check, report: Report, strict: bool) -> str:
     name = quoteattr(f"sglang {report.version}")
     head = f'<testcase classname={name} name="{check.name}" time="{check.seconds:.3f}">'
     body = _text("\n".join([check.reason, *check.details]))
-    reason = quoteattr(_clean(check.reason))
+    reason = quoteattr(clean(check.reason))
     inner = f"<system-out>{body}</system-out>"
     if check.verdict is Verdict.FAIL:
         inner = f"<failure message={reason}>{body}</failure>"
@@ -84,10 +84,10 @@ def _case(check: Check, report: Report, strict: bool) -> str:
 
 
 def _text(text: str) -> str:
-    return escape(_clean(text))
+    return escape(clean(text))
 
 
-def _clean(text: str) -> str:
+def clean(text: str) -> str:
     """Without what XML 1.0 can't hold: a log may carry colours and worse."""
     return "".join(
         one

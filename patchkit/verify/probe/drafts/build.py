@@ -1,14 +1,18 @@
 """The real draft class with the real configuration, on the meta device, and its real
 ``load_weights`` with tensors that have no values.
 
-Request: ``module`` and ``name`` of the class, ``config``, ``algorithm``, ``tensors``
-(rows of name, dtype, shape), ``values`` (of small tensors, by name), ``renamings``
-(each a mapping of names; the first is empty), ``embedding`` (shape of the target's).
+Request: ``entries`` (class -> module, of this tree), ``config``, ``instead`` (a class
+to take in place of the configuration's, or ""), ``algorithm``, ``tensors`` (rows of
+name, dtype, shape), ``values`` (of small tensors, by name), ``renamings`` (each a
+mapping of names; the first is empty), ``embedding`` (shape of the target's, or null).
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -44,33 +48,52 @@ Json = dict[str, Any]
 
 
 def answer(request: Mapping[str, Any], setting: Setting) -> Json:
-    """``failed``: the step that raised (``class``, ``config``, ``build``), with its
-    error; else ``parameters`` (name -> shape), ``reads`` (fields of the configuration),
-    ``fc``, ``attributes``, and ``loads``, one a renaming."""
+    """``asked``: the architecture that the tree makes of the configuration's;
+    ``built``: the class that was built. ``failed``: the step that raised (``class``,
+    ``config``, ``build``), with its error; else ``parameters`` (name -> shape),
+    ``reads`` (fields of the configuration), ``attributes``, ``shared``, and ``loads``,
+    one a renaming."""
     setting.start()
-    step = "class"
+    found: Json = {"asked": "", "built": "", "failed": "config"}
     try:
-        kind = import_class(request["module"], request["name"])
-        step = "config"
         config, seen = watched(config_of(request["config"], setting.ledger))
-        step = "build"
+        found |= {"asked": architecture(config), "failed": "class"}
+        name = found["asked"] if found["asked"] in request["entries"] else ""
+        name = request["instead"] or name
+        if not name:
+            return found | {"error": "no class", "where": ""}
+        kind = import_class(request["entries"][name], name)
+        found |= {"built": name, "failed": "build"}
         seen.clear()
         model = on_meta(kind, config)
     except Exception as error:
-        return {"failed": step, **failure(error)}
-    reads = sorted(seen)
-    found: Json = {
+        return found | failure(error)
+    return found | {
         "failed": "",
         "parameters": {k: list(v.shape) for k, v in model.named_parameters()},
-        "reads": reads,
         "attributes": _attributes(model),
-        "loads": [_load(model, request, renaming) for renaming in request["renamings"]],
+        "loads": list(_loads(model, request)),
+        "shared": share(model, request["algorithm"], request["embedding"]),
+        "reads": sorted(seen),
     }
-    found["reads"] = sorted(seen)
-    width = request["embedding"][1] if request.get("embedding") else None
-    found["shared"] = share(model, request["algorithm"], request.get("embedding"))
-    found["embedding_width"] = width
-    return found
+
+
+def architecture(config: Any) -> str:
+    """What the tree's own rewriting of draft architectures makes of it."""
+    names = getattr(config, "architectures", None) or [""]
+    module: Any = importlib.import_module("sglang.srt.configs.model_config")
+    rewrite = getattr(module.ModelConfig, "_config_draft_model", None)
+    draft = SimpleNamespace(
+        is_draft_model=True,
+        hf_config=SimpleNamespace(**{**vars(config), "architectures": list(names)}),
+        hf_text_config=config,
+        speculative_algorithm="EAGLE3",
+    )
+    if rewrite is not None:
+        # an architecture of another family may want more than is there
+        with contextlib.suppress(Exception):
+            rewrite(draft)
+    return str(draft.hf_config.architectures[0])
 
 
 def _attributes(model: Any) -> Json:
@@ -92,8 +115,20 @@ def _attributes(model: Any) -> Json:
     }
 
 
+def _loads(model: Any, request: Mapping[str, Any]) -> Iterator[Json]:
+    """The first renaming, and the others if it leaves something to be wished for."""
+    for number, renaming in enumerate(request["renamings"]):
+        found = _load(model, request, renaming)
+        yield found
+        if number == 0 and not found.get("failed"):
+            rest = [name for name in found["dropped"] if not name.endswith("t2d")]
+            if not rest and not found["unwritten"]:
+                return
+
+
 def _load(model: Any, request: Mapping[str, Any], renaming: Mapping[str, str]) -> Json:
-    """``dropped``: names that reached nothing; ``unwritten``: parameter -> elements
+    """``dropped``: names that reached nothing; ``cut``: name -> how many of its
+    elements were read, where that is not all; ``unwritten``: parameter -> elements
     that nothing wrote; ``errors``: name -> what its loading raised. A tensor that
     raises is left out and the rest loaded again, so that all of them are found."""
     refused: dict[str, Json] = {}
@@ -122,6 +157,7 @@ def _load(model: Any, request: Mapping[str, Any], renaming: Mapping[str, str]) -
     names = [row[0] for row in request["tensors"]]
     return {
         "dropped": [n for n in names if n not in consumed and n not in refused],
+        "cut": watch.cut(),
         "errors": refused,
         "unwritten": {
             name: missing

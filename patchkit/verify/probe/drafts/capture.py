@@ -1,17 +1,18 @@
 """The real DeepSeek model in miniature, with as many layers as the target has: which
 layers' streams does a prefill hand to the draft?
 
-Request: ``layers`` (how many there are) and ``steps`` as in ``target``.
+Request: ``layers`` (how many there are), ``steps`` and ``ids`` as in ``target``.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 
-from patchkit.verify.probe.drafts.setting import Setting, failure
+from patchkit.verify.probe.drafts.setting import Setting, draft_named, failure
 from patchkit.verify.probe.rig import Rig
 from patchkit.verify.probe.scenario import Scenario
 
@@ -32,22 +33,38 @@ class Miniature(Rig):
             self._build_target()
 
 
+def miniature(setting: Setting, fields: Mapping[str, Any], captures: bool) -> Miniature:
+    """One a kind: ``captures`` keeps those apart that were never told to."""
+    key = json.dumps([fields, captures], sort_keys=True)
+    found: Miniature | None = setting.made.get(key)
+    if found is None:
+        found = Miniature(setting, fields)
+        found.set_up()
+        setting.made[key] = found
+    return found
+
+
 def answer(request: Mapping[str, Any], setting: Setting) -> Json:
     """``failed`` with its error, or ``steps``: for each ``captured``, the layers whose
     streams the states are (``null`` in it: of none), or an ``error``."""
     count = request["layers"]
     setting.start(dtype=torch.float32)
     fields = {"num_hidden_layers": count, "first_k_dense_replace": count}
-    rig = Miniature(setting, fields)
     try:
-        rig.set_up()
+        rig = miniature(setting, fields, True)
     except Exception as error:
         return {"failed": "build", **failure(error)}
     scenario = Scenario(rig, setting.recorder)
-    found = [
-        captured(scenario, f"step {n}", ids) for n, ids in enumerate(request["steps"])
-    ]
+    found = run_steps(scenario, request)
     return {"failed": "", "captures": rig.captures, "steps": found}
+
+
+def run_steps(scenario: Scenario, request: Mapping[str, Any]) -> list[Json]:
+    with draft_named(request["ids"]):
+        return [
+            captured(scenario, f"step {number}", ids)
+            for number, ids in enumerate(request["steps"])
+        ]
 
 
 def captured(scenario: Scenario, name: str, ids: list[int] | None) -> Json:

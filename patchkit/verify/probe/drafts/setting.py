@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from patchkit.verify.probe import models, runtime
+from patchkit.verify.probe.fixture import load_package
 from patchkit.verify.probe.ledger import Ledger
+from patchkit.verify.probe.named_draft import named_draft
 from patchkit.verify.probe.recorder import Recorder, told
 
 #: Of no account for shapes, and set by the server's own machinery.
@@ -36,6 +39,7 @@ class Setting:
         self.rank = rank
         self.recorder = recorder
         self.ledger = recorder.ledger
+        self.made: dict[str, Any] = {}
         self._started = False
 
     def start(self, hidden: int = 64, dtype: torch.dtype = torch.bfloat16) -> None:
@@ -46,6 +50,17 @@ class Setting:
         runtime.start_distributed(args, self.rank, hidden, dtype)
         # what shares an embedding waits for a device that is not there
         torch.cuda.synchronize = lambda *_, **__: None
+
+
+@contextlib.contextmanager
+def draft_named(ids: Sequence[int] | None) -> Iterator[None]:
+    """Inside, the server's arguments name a draft whose configuration has ``ids``: a
+    patched tree may look them up there."""
+    if ids is None:
+        yield
+        return
+    with named_draft(load_package().load("draft"), ids):
+        yield
 
 
 def import_class(module: str, name: str) -> Any:
@@ -114,11 +129,12 @@ def watched(config: Any) -> tuple[Any, set[str]]:
     """The same configuration, and the set that gets the names of what is read of it."""
     seen: set[str] = set()
     kind = type(config)
+    read: Any = kind.__getattribute__
 
     def getattribute(self: Any, name: str) -> Any:
         if not name.startswith("_"):
             seen.add(name)
-        return kind.__getattribute__(self, name)
+        return read(self, name)
 
     body = {"__getattribute__": getattribute, "__module__": kind.__module__}
     config.__class__ = type(kind.__name__, (kind,), body)

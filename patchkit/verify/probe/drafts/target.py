@@ -2,7 +2,8 @@
 
 Request: ``module`` and ``name`` of the class, ``config``; ``inner``, where the class
 wraps a language model: module, name and configuration of that; ``steps``: lists of
-layer ids in the order in which a server passes them, ``null`` for none.
+layer ids in the order in which a server passes them, ``null`` for none; ``ids``: those
+that the draft's configuration names, or null.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import torch
 from patchkit.verify.probe.drafts.setting import (
     Setting,
     config_of,
+    draft_named,
     failure,
     import_class,
     on_meta,
@@ -36,11 +38,13 @@ def answer(request: Mapping[str, Any], setting: Setting) -> Json:
         model = _build(kind, request, setting)
     except Exception as error:
         return {"failed": step, **failure(error)}
+    with draft_named(request["ids"]):
+        steps = [_step(model, ids) for ids in request["steps"]]
     return {
         "failed": "",
         "methods": [name for name in DELEGATES if hasattr(model, name)],
         "embedding": _embedding(model),
-        "steps": [_step(model, ids) for ids in request["steps"]],
+        "steps": steps,
     }
 
 
@@ -78,5 +82,9 @@ def _step(model: Any, ids: list[int] | None) -> Json:
     for module in model.modules():
         layers = vars(module).get("layers_to_capture")
         if layers:
-            return {"error": "", "layers": [int(layer) for layer in layers]}
+            return {"error": "", "layers": [_plain(layer) for layer in layers]}
     return {"error": "", "layers": []}
+
+
+def _plain(layer: Any) -> Any:
+    return layer if isinstance(layer, (int, float)) else repr(layer)

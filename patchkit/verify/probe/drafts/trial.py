@@ -1,19 +1,24 @@
 """A tiny draft checkpoint with values, run beside a tiny target as a server runs it.
 
-What ``check-draft`` predicts without a value is seen here to happen. Request: ``module``
-and ``name`` of the draft's class, ``config``, ``files`` (safetensors or .bin),
-``algorithm``, ``target`` (fields of a tiny DeepSeek configuration), ``steps``.
+What ``check-draft`` predicts without a value is seen here to happen. Request:
+``entries`` (class -> module, of this tree), ``config``, ``files`` (safetensors or
+.bin), ``algorithm``, ``target`` (fields of a tiny DeepSeek configuration), ``steps``
+and ``ids`` as in ``target``, ``aux`` (whether a server of this tree captures at all),
+``wrapper`` (module and class around the target, or null).
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from patchkit.verify.probe import models, runtime
-from patchkit.verify.probe.drafts.capture import Miniature, captured
+from patchkit.verify.probe.batches import DraftInput, extend_batch
+from patchkit.verify.probe.drafts.build import architecture
+from patchkit.verify.probe.drafts.capture import Miniature, miniature, run_steps
 from patchkit.verify.probe.drafts.setting import (
     Setting,
     config_of,
@@ -46,30 +51,53 @@ class Trial:
 
     def run(self) -> None:
         self.setting.start(dtype=torch.float32)
-        kind = import_class(self.request["module"], self.request["name"])
         self.step = "config"
         config = config_of(self.request["config"], self.setting.ledger)
+        self.step = "class"
+        kind = self._class(architecture(config))
         self.step = "build"
         torch.set_default_dtype(torch.float32)
         draft = kind(config).eval()
         self.step = "load"
         self._load(draft)
         self.step = "target"
-        rig = Miniature(self.setting, self.request["target"])
-        rig.set_up()
+        capturing = self.request["algorithm"] == "EAGLE3" and self.request["aux"]
+        rig = miniature(self.setting, self.request["target"], capturing)
         self.step = "share"
-        embed, head = rig.target.get_embed_and_head()
+        embed, head = self._whole(rig).get_embed_and_head()
         shared = hand_over(draft, self.request["algorithm"], embed, head)
         self.seen["shared"] = shared
         if shared["error"]:
             raise RuntimeError(shared["error"])
         self._note_parameters(draft)
         self.step = "capture"
-        states = self._capture(rig)
+        states = self._capture(rig) if capturing else self._plain(rig)
         self.step = "draft"
         self._draft(rig, draft, config, states)
         self.step = "tokens"
         self._tokens(rig, draft)
+
+    def _whole(self, rig: Miniature) -> Any:
+        """The target as the server knows it: its wrapper's own methods, if it has
+        one."""
+        if self.request["wrapper"] is None:
+            return rig.target
+        kind = import_class(*self.request["wrapper"])
+        whole = kind.__new__(kind)
+        torch.nn.Module.__init__(whole)
+        whole.language_model = rig.target
+        return whole
+
+    def _class(self, name: str) -> Any:
+        entries = self.request["entries"]
+        if name in entries:
+            return import_class(entries[name], name)
+        # imports every model of the tree, which takes a while
+        registry: Any = importlib.import_module("sglang.srt.models.registry")
+        kind, _ = registry.ModelRegistry.resolve_model_cls([name])
+        if kind.__name__.startswith("Transformers"):
+            raise ValueError(f"{name} is taken for a model of transformers")
+        return kind
 
     def _load(self, draft: Any) -> None:
         weights: dict[str, torch.Tensor] = {}
@@ -91,23 +119,21 @@ class Trial:
 
     def _capture(self, rig: Miniature) -> torch.Tensor:
         scenario = Scenario(rig, self.setting.recorder)
-        if self.request["algorithm"] != "EAGLE3" or not self.request["aux"]:
-            rig.captures = False
-            rig.target.capture_aux_hidden_states = False
-            output = scenario.forward_target("plain")
-            return output.hidden_states
-        found = [
-            captured(scenario, f"trial {n}", ids)
-            for n, ids in enumerate(self.request["steps"])
-        ]
+        found = run_steps(scenario, self.request)
         self.seen["captured"] = [one.get("captured") for one in found]
         if found[-1]["error"]:
             raise RuntimeError(found[-1]["error"])
-        return scenario.forward_target("states").hidden_states
+        states: torch.Tensor = scenario.forward_target("states").hidden_states
+        return states
+
+    def _plain(self, rig: Miniature) -> torch.Tensor:
+        """The one state that a target hands over which captures nothing."""
+        batch = extend_batch(rig.pools, rig.prompts["prompts"])
+        output = runtime.forward(rig.target, batch, rig.pools.backend)
+        states: torch.Tensor = output.hidden_states
+        return states
 
     def _draft(self, rig: Any, draft: Any, config: Any, states: torch.Tensor) -> None:
-        from patchkit.verify.probe.batches import DraftInput, extend_batch
-
         pools = runtime.make_pools(config, torch.float32, self.setting.rank)
         self.seen["given"] = states.shape[-1]
         fc = getattr(getattr(draft, "model", None), "fc", None)
@@ -139,9 +165,8 @@ class Trial:
 
 def _read(file: str) -> dict[str, torch.Tensor]:
     if file.endswith(".safetensors"):
-        from safetensors.torch import load_file
-
-        loaded: dict[str, torch.Tensor] = load_file(file)
+        loader: Any = importlib.import_module("safetensors.torch")
+        loaded: dict[str, torch.Tensor] = loader.load_file(file)
         return loaded
     found: dict[str, torch.Tensor] = torch.load(file, weights_only=True)
     return found

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-_WRITES = ("aten::copy_", "aten::fill_", "aten::zero_", "aten::set_")
+_WRITES = ("aten::copy_", "aten::fill_", "aten::zero_")
 
 
-class Watch(TorchDispatchMode):
+class Watch(TorchDispatchMode):  # type: ignore[misc]
     """``origins``: storage -> names of the checkpoint's tensors in it. ``written``:
     storage -> the ranges of elements that were written."""
 
@@ -25,6 +25,8 @@ class Watch(TorchDispatchMode):
         self.origins: dict[int, set[str]] = {}
         self.written: dict[int, list[tuple[int, int]]] = {}
         self.consumed: set[str] = set()
+        self._sizes: dict[str, int] = {}
+        self._read: dict[str, int] = {}
         self._parameters: set[int] = set()
         self._kept: list[torch.Tensor] = []
 
@@ -34,6 +36,7 @@ class Watch(TorchDispatchMode):
     def loaded(self, name: str, tensor: torch.Tensor) -> None:
         self._kept.append(tensor)  # a storage's address must not be used again
         self.origins.setdefault(storage(tensor), set()).add(name)
+        self._sizes[name] = tensor.numel()
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -44,6 +47,9 @@ class Watch(TorchDispatchMode):
             names |= self.origins.get(storage(one), set())
         if func._schema.name in _WRITES:
             self._wrote(args[0], names)
+            if len(names) == 1 and storage(args[0]) in self._parameters:
+                (name,) = names
+                self._read[name] = self._read.get(name, 0) + args[0].numel()
         for one in _tensors(result):
             if names:
                 self._kept.append(one)
@@ -64,12 +70,21 @@ class Watch(TorchDispatchMode):
 
     def missing(self, tensor: torch.Tensor) -> int:
         """Elements of a parameter that nothing has written."""
-        left, covered = tensor.numel(), 0
+        left: int = tensor.numel()
+        covered = 0
         end = 0
         for first, last in sorted(self.written.get(storage(tensor), [])):
             covered += max(0, last - max(first, end))
             end = max(end, last)
         return left - covered
+
+    def cut(self) -> dict[str, int]:
+        """Tensors of which only a part was written into parameters."""
+        return {
+            name: count
+            for name, count in self._read.items()
+            if count < self._sizes[name]
+        }
 
     def names_in(self, tensor: torch.Tensor) -> set[str]:
         return self.origins.get(storage(tensor), set())
@@ -77,7 +92,8 @@ class Watch(TorchDispatchMode):
 
 def storage(tensor: torch.Tensor) -> int:
     """What tells a tensor's memory from another's, also where there is none."""
-    return int(tensor.untyped_storage()._cdata)
+    place: int = tensor.untyped_storage()._cdata
+    return place
 
 
 def _rows(tensor: torch.Tensor) -> Iterable[tuple[int, int]]:

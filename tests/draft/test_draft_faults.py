@@ -1,0 +1,68 @@
+"""Each planted fault under real releases: it is found, and a run does what was said."""
+
+from __future__ import annotations
+
+import os
+
+import draftkit
+import expectations
+import pytest
+from faults import FAULTS
+
+pytestmark = [
+    pytest.mark.probe,
+    pytest.mark.skipif(
+        draftkit.probe_python() is None, reason="needs the verify extra"
+    ),
+]
+
+RELEASES = os.environ.get("PATCHKIT_DRAFT_RELEASES", "").split() or draftkit.RELEASES
+#: Said of every draft of the fixtures: its RoPE is not the target's.
+ALWAYS = "rope-scaling"
+
+
+@pytest.fixture(scope="module", params=RELEASES)
+def release(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def seen(release, tmp_path_factory):
+    return draftkit.run_faults(release, tmp_path_factory.mktemp("drafts"))
+
+
+def test_there_are_enough():
+    assert len(FAULTS) >= 30
+
+
+def test_every_fault_is_found(release, seen):
+    found = {
+        name: expectations.shown(
+            [one.code for one in faults.errors],
+            [
+                one.code
+                for one in faults.findings
+                if one.severity.value == "WARNING" and one.code != ALWAYS
+            ],
+        )
+        for name, faults in seen.items()
+    }
+    table = expectations.read()
+    if os.environ.get("PATCHKIT_DRAFT_EXPECTED") == "write":
+        for name, codes in found.items():
+            table.setdefault(name, {})[release] = codes
+        expectations.write({name: table[name] for name in FAULTS})
+        return
+    wanted = {name: table[name].get(release) for name in FAULTS}
+    assert found == wanted
+
+
+def test_a_run_does_what_was_said(seen):
+    wrong = {name: draftkit.disagreements(one) for name, one in seen.items()}
+    assert not {name: said for name, said in wrong.items() if said}
+
+
+def test_errors_have_something_to_do(seen):
+    for one in (one for every in seen.values() for one in every.errors):
+        assert one.todo, one.code
+        assert one.releases
