@@ -35,9 +35,12 @@ ARROWS = {
         *("errors", "model", "registry", "report", "source", "target"),
         *("textdiff", "workspace", "journal"),
     },
+    "draft": {
+        *("errors", "model", "registry", "report", "verify", "workspace"),
+    },
     "cli": {
         *("errors", "model", "registry", "report", "target", "project", "fetch"),
-        *("workspace", "outcome", "journal", "verify", "logs", "watch"),
+        *("workspace", "outcome", "journal", "verify", "logs", "watch", "draft"),
     },
     "logs": {"errors", "report"},
     "watch": {"errors", "report", "target"},

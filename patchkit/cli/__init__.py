@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from patchkit import __version__
-from patchkit.cli import changing, looking, reading, verifying, watching
+from patchkit.cli import changing, drafting, looking, reading, verifying, watching
 from patchkit.cli.terminal import print_error
 from patchkit.errors import CannotRun, PatchkitError, UsageError
 
@@ -110,6 +110,7 @@ for command in (
     looking.show_log,
     changing.revert,
     verifying.verify,
+    drafting.check_draft,
     watching.watch,
     reading.logs,
     looking.fetch,
