@@ -236,7 +236,7 @@ class Judge:
     ) -> Verdict:
         seen = measure(self.phases, self.meter, now)
         fields: dict[str, object] = {
-            "phases": tuple(self.phases.durations()),
+            "phases": tuple(self.phases.durations(None if self.log_ended else now)),
             "phase": self.phases.label(),
             "fraction": seen.fraction,
             "eta": seen.eta,
@@ -315,11 +315,24 @@ class Judge:
                 parts.append(f"about {show_seconds(seen.eta)} to go in this phase")
             if self.sample is None or not self.sample.watched:
                 next_step = "give --pid, so that slow can be told from stuck"
-            elif self.quiet(now) > 5:
-                parts.append(f"nothing has moved for {show_seconds(self.quiet(now))}")
+            else:
+                parts += self._standing(now)
         return self.verdict(
             Outcome.LOADING, opening + ", ".join(parts), now, next=next_step
         )
+
+    def _standing(self, now: float) -> list[str]:
+        """What speaks for a hang, though it is not proven."""
+        quiet, frozen = self.quiet(now), now - self.stall.frozen_since
+        if quiet > 5:
+            return [f"nothing has moved for {show_seconds(quiet)}"]
+        if frozen < self.settings.stall:
+            return []
+        why = next((one.why for one in self.dumps if one.why), "the stacks change")
+        return [
+            f"CPU or GPU is used, but there was no line and nothing was read for"
+            f" {show_seconds(frozen)} ({why})"
+        ]
 
     # -- small ------------------------------------------------------------------------
 

@@ -183,17 +183,18 @@ class Phases:
         """Whether every graph is captured: the scheduler is up only then."""
         return bool(self.scheduling or self.http_up or self.ready)
 
-    def durations(self) -> list[tuple[str, float]]:
-        """Seconds of each phase, over all ranks: from its first begin to its last end;
-        what lies in front of the first is ``start``."""
+    def durations(self, now: float | None = None) -> list[tuple[str, float]]:
+        """Seconds of each phase, over all ranks: from its first begin to its last end,
+        ``now`` if it lasts; what lies in front of the first is ``start``."""
         if self.began is None:
             return []
+        now = self.last if now is None else now
         found: dict[str, list[float]] = {}
         for span in self.spans:
-            end = span.ended if span.ended is not None else self.last
+            end = span.ended if span.ended is not None else now
             edges = found.setdefault(span.label, [span.began, end])
             edges[0], edges[1] = min(edges[0], span.began), max(edges[1], end)
-        first = min((one[0] for one in found.values()), default=self.last)
+        first = min((one[0] for one in found.values()), default=now)
         told = [(Stage.START.value, first - self.began)]
         return told + [(label, end - begin) for label, (begin, end) in found.items()]
 

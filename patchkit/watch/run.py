@@ -252,7 +252,8 @@ class Watch:
             return
         whom = {one.pid: one.rank for one in sample.watched if one.state != "Z"}
         stopped = [one.pid for one in sample.watched if one.state == "T"]
-        self.view.say("nothing moves: taking the stacks of all ranks")
+        if not self.judge.dumps:
+            self.view.say("nothing moves: taking the stacks of all ranks")
 
         def read_log() -> list[str]:
             return self._read_log(0.5)

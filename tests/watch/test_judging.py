@@ -360,6 +360,17 @@ def test_ranks_that_spin_are_hung_only_if_no_stack_changes():
     assert "CPU or GPU is used" in play.verdict.says
 
 
+def test_ranks_that_spin_and_have_no_stacks_are_not_called_hung_but_described():
+    play = loading(timeout=100.0)
+    while play.verdict is None:
+        play.wait(5, busy=True).dumps([Dump("TP0", 100, why="no ptrace")])
+    assert play.verdict.outcome is Outcome.LOADING
+    assert (
+        "CPU or GPU is used" in play.verdict.says and "no ptrace" in play.verdict.says
+    )
+    assert dict(play.verdict.phases)["weights"] == pytest.approx(98, abs=3)
+
+
 def test_a_load_that_reads_is_slow_and_not_hung():
     play = loading(timeout=120.0)
     while play.verdict is None:
