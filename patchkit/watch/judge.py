@@ -167,6 +167,7 @@ class Judge:
     def feed_dumps(self, dumps: Sequence[Dump], at: float) -> None:
         self.dumps = tuple(dumps)
         self.dumped_at = at
+        self.stall.pass_over(self.phases.told)
         self.unmoving.feed(dumps, at)
 
     def end_of_log(self) -> None:

@@ -341,6 +341,12 @@ def test_hung_without_stacks_says_why():
     assert "no stack of TP0-1: no ptrace" in play.verdict.details
 
 
+def test_stacks_that_ranks_write_to_the_log_are_no_movement():
+    play = loading().wait(25)
+    play.say('  File "x.py", line 3 in acquire', bare=True).dumps(STACKS).wait(1)
+    assert play.verdict.outcome is Outcome.HUNG
+
+
 def test_movement_makes_old_stacks_worthless():
     play = loading().wait(25).dumps(STACKS)
     play.say("something at last", "TP0").wait(10)
