@@ -21,7 +21,7 @@ _COLOURS = {
 }
 _NAME, _VERDICT, _TIME = 16, 15, 7
 #: Of the probe's bridges, the one that says what is wrong with the installation.
-BROKEN = "a stand-in, since"
+BROKEN = "what is installed fails"
 #: Lines of a stack or a log that are shown; ``--json`` has them all.
 _SHOWN = 14
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
+import importlib.util
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -104,6 +106,43 @@ def test_names_outside_the_list_stay_missing(
 ) -> None:
     with pytest.raises(ModuleNotFoundError, match="no_such_package"):
         run_module("import no_such_package\n")
+
+
+@pytest.fixture
+def installed(
+    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Ledger:
+    """``triton`` and ``sgl_kernel`` lie in a folder that is searched."""
+    for name, text in (("triton", ""), ("sgl_kernel", "raise OSError('no driver')")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "meta_path", [importlib.machinery.PathFinder])
+    return ledger
+
+
+def test_what_a_cpu_has_no_use_for(installed: Ledger) -> None:
+    found = standins.useless_on_cpu()
+    assert found == {
+        "triton": "nothing can be launched on a CPU",
+        "sgl_kernel": "what is installed fails: OSError: no driver",
+    }
+    assert "sgl_kernel" not in sys.modules and "triton" not in sys.modules
+
+
+def test_a_stand_in_for_what_is_installed(
+    installed: Ledger, run_module: Importer
+) -> None:
+    """Who asks or guards is told that it is missing; others get the stand-in."""
+    standins.install(installed, {"triton": "it is useless"})
+    assert installed.shims == ["triton: a stand-in, since it is useless"]
+    assert importlib.util.find_spec("triton") is None
+    assert importlib.util.find_spec("sgl_kernel") is not None
+    guarded = "try:\n    import triton\nexcept ImportError:\n    triton = None\n"
+    assert run_module(guarded).triton is None
+    module = run_module("from triton.runtime.cache import default_cache_dir\n")
+    assert module.default_cache_dir.__name__ == "default_cache_dir"
+    importlib.metadata.version("pytest")  # finders are asked for distributions, too
 
 
 def test_a_call_raises_and_is_recorded_with_its_phase(

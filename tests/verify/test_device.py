@@ -146,19 +146,30 @@ def test_without_a_cuda_build_nothing_is_imported(
     assert not any("Traceback" in line for line in told.value.trace)
 
 
+def append(file: Path, text: str) -> None:
+    """To a file that may have other names."""
+    text = file.read_text("utf-8") + text
+    file.unlink()
+    file.write_text(text, "utf-8")
+
+
 @pytest.mark.probe
 def test_every_check_on_a_pretended_device(
     probe_python: str, whole_tree: WholeTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A patched tree, with SGLang's own NCCL in reach, which gloo has no use for."""
+    """A patched tree, with SGLang's own NCCL in reach, which gloo has no use for; and
+    a module that would initialise CUDA when imported, before workers are forked."""
     tree = whole_tree("0.5.9")
-    pynccl = tree / "sglang/srt/distributed/device_communicators/pynccl.py"
-    text = pynccl.read_text("utf-8")
-    pynccl.unlink()
-    pynccl.write_text(
-        text + "\n\nclass NCCLLibrary:\n    def __init__(self, path=None):\n"
+    append(
+        tree / "sglang/srt/distributed/device_communicators/pynccl.py",
+        "\n\nclass NCCLLibrary:\n    def __init__(self, path=None):\n"
         "        raise SystemExit('NCCL was loaded')\n",
-        "utf-8",
+    )
+    append(
+        tree / "sglang/srt/server_args.py",
+        "\nimport torch as t\ntry:\n    t.cuda._lazy_init()\n"
+        "except RuntimeError as no:\n"
+        "    assert 'while SGLang is imported' in str(no)\n",
     )
     done = support.run_patchkit("apply", "debug-logging", "--target", tree)
     assert done.returncode == 0, done.stderr

@@ -103,21 +103,44 @@ def _seen(torch: Any) -> dict[str, Any]:
     }
 
 
-def hide(torch: Any, ledger: Ledger) -> None:
-    """Let SGLang's own modules be told that there is no CUDA.
+class Hiding:
+    """Lets SGLang believe that there is no CUDA, where it is to run without kernels.
 
-    Others have it: torch itself, Triton, which launches for whatever tensor it is
-    given, and the tap, which is to observe as it will in a server.
+    While SGLang is imported nobody gets at CUDA, as on a machine without: Triton, which
+    some releases ask at import, would initialise it for all that is forked later.
+    Afterwards it is hidden from SGLang's own modules only. Triton launches for whatever
+    tensor it is given, and the tap is to observe as it will in a server.
     """
-    real = torch.cuda.is_available
 
-    def is_available() -> bool:
-        asks = sys._getframe(1).f_globals.get("__name__", "")
-        hidden = asks.startswith("sglang.") and not asks.startswith(_TAP)
-        return not hidden and bool(real())
+    def __init__(self, torch: Any, device: Device, ledger: Ledger) -> None:
+        self.torch = torch
+        self.device = device
+        if device.hidden:
+            self.available = torch.cuda.is_available
+            self.initialise = torch.cuda._lazy_init
+            torch.cuda.is_available = lambda: False
+            torch.cuda._lazy_init = _refuse
+            ledger.shim(
+                "torch.cuda.is_available: False for SGLang, which then needs no kernel"
+            )
 
-    torch.cuda.is_available = is_available
-    ledger.shim("torch.cuda.is_available: False for SGLang, which then needs no kernel")
+    def imported(self) -> None:
+        """SGLang is."""
+        if not self.device.hidden:
+            return
+        self.torch.cuda._lazy_init = self.initialise
+        available = self.available
+
+        def is_available() -> bool:
+            asks = sys._getframe(1).f_globals.get("__name__", "")
+            hidden = asks.startswith("sglang.") and not asks.startswith(_TAP)
+            return not hidden and bool(available())
+
+        self.torch.cuda.is_available = is_available
+
+
+def _refuse() -> None:
+    raise RuntimeError("CUDA is not initialised while SGLang is imported")
 
 
 def why_not(device: Device, rank: int) -> str:

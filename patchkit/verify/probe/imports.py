@@ -64,8 +64,7 @@ class Imports:
             found |= device.look(torch)
             found["kernels"] = self.device.kernels
             self.device = replace(self.device, count=found["devices"])
-        if self.device.hidden:
-            device.hide(torch, self.ledger)
+        hiding = device.Hiding(torch, self.device, self.ledger)
         self._step("import transformers")
         import transformers
         import transformers.utils  # takes stock of what is installed
@@ -73,8 +72,8 @@ class Imports:
         environment.shim_libraries(self.ledger)
         self._step("import sglang")
         environment.find_sglang_in(self.target)
-        on_cpu = self.device.kind == "cpu"
-        standins.install(self.ledger, trial=[device.KERNELS] if on_cpu else [])
+        useless = standins.useless_on_cpu() if self.device.kind == "cpu" else {}
+        standins.install(self.ledger, useless)
         sys.meta_path.insert(0, self.finder)
         import sglang
 
@@ -83,6 +82,7 @@ class Imports:
         # What a worker needs beside sglang: imported here once, for all of them.
         from patchkit.verify.probe import worker  # noqa: F401
 
+        hiding.imported()
         self.done = True
         return found | {
             "sglang": getattr(sglang, "__version__", "unknown"),

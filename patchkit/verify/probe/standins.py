@@ -15,7 +15,7 @@ import importlib.util
 import os
 import sys
 import types
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,9 @@ COMPILED = frozenset(
         "xgrammar",
     }
 )
+
+#: Why an installed package was replaced: the reports look for this.
+BROKEN = "what is installed fails"
 
 _GUARDS = frozenset({"ImportError", "ModuleNotFoundError", "Exception"})
 
@@ -89,13 +92,12 @@ class StandInFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         pass
 
 
-class BrokenFinder(importlib.abc.MetaPathFinder):
-    """Stands first, and sends imports of ``names`` to ``standins``: what is installed
-    under these can't be imported."""
+class Blind(importlib.abc.MetaPathFinder):
+    """``finder``, but for the packages ``names``, which it does not find."""
 
-    def __init__(self, names: frozenset[str], standins: StandInFinder) -> None:
+    def __init__(self, finder: Any, names: frozenset[str]) -> None:
+        self.finder = finder
         self.names = names
-        self.standins = standins
 
     def find_spec(
         self,
@@ -103,27 +105,41 @@ class BrokenFinder(importlib.abc.MetaPathFinder):
         path: Sequence[str] | None,
         target: types.ModuleType | None = None,
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname.partition(".")[0] not in self.names:
+        if fullname.partition(".")[0] in self.names:
             return None
-        spec = self.standins.find_spec(fullname, path, target)
-        if spec is None:
-            raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
-        return spec
+        found: importlib.machinery.ModuleSpec | None
+        found = self.finder.find_spec(fullname, path, target)
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.finder, name)  # importlib.metadata asks finders, too
 
 
-def install(ledger: Ledger, trial: Iterable[str] = ()) -> None:
+def install(ledger: Ledger, instead_of: Mapping[str, str] | None = None) -> None:
     """Let stand-ins take part in every later import of this process.
 
-    ``trial``: packages that get one also if they are installed but can't be imported:
-    compiled for a GPU, say, whose driver is not here.
+    ``instead_of``: packages, not imported yet, that get one although they are
+    installed, and why.
     """
-    finder = StandInFinder(ledger)
-    sys.meta_path.append(finder)
-    broken = {name: why for name in trial if (why := why_broken(name))}
-    for name, why in broken.items():
-        ledger.shim(f"{name}: a stand-in, since what is installed fails: {why}")
-    if broken:
-        sys.meta_path.insert(0, BrokenFinder(frozenset(broken), finder))
+    names = frozenset(instead_of or ())
+    for name, why in (instead_of or {}).items():
+        ledger.shim(f"{name}: a stand-in, since {why}")
+    if names:
+        sys.meta_path[:] = [Blind(one, names) for one in sys.meta_path]
+    sys.meta_path.append(StandInFinder(ledger))
+
+
+def useless_on_cpu() -> dict[str, str]:
+    """Installed packages that a CPU has no use for, and why: for ``install``."""
+    found = {}
+    if "triton" not in sys.modules and importlib.util.find_spec("triton") is not None:
+        # Older releases ask it for what newer ones of it have not; and when imported
+        # without a driver it takes seconds to find out.
+        found["triton"] = "nothing can be launched on a CPU"
+    why = why_broken("sgl_kernel")
+    if why:
+        found["sgl_kernel"] = f"{BROKEN}: {why}"
+    return found
 
 
 def why_broken(name: str) -> str:

@@ -30,11 +30,15 @@ class _AfterTorch(importlib.abc.MetaPathFinder):
 def _pretend(torch):
     from torch.overrides import TorchFunctionMode
 
-    home = os.getpid()
+    initialised = {os.getpid()} if os.environ.get("PRETEND_INITIALISED") else set()
+
+    def lazy_init():
+        if initialised - {os.getpid()}:
+            raise RuntimeError("Cannot re-initialize CUDA in forked subprocess")
+        initialised.add(os.getpid())
 
     def set_device(device):
-        if os.environ.get("PRETEND_INITIALISED") and os.getpid() != home:
-            raise RuntimeError("Cannot re-initialize CUDA in forked subprocess")
+        torch.cuda._lazy_init()
 
     def on_cpu(value):
         named = isinstance(value, (str, torch.device))
@@ -51,6 +55,7 @@ def _pretend(torch):
     torch.cuda.is_available = lambda: True
     torch.cuda.device_count = lambda: 2
     torch.cuda.get_device_name = lambda device=None: "a pretended device"
+    torch.cuda._lazy_init = lazy_init
     torch.cuda.set_device = set_device
     torch.cuda.is_current_stream_capturing = lambda: False
     Devices().__enter__()
