@@ -219,7 +219,8 @@ def judge_bfloat16(evidence: Evidence) -> Check:
     patched, baseline = evidence.one(jobs[0]), evidence.one(jobs[1])
     assert patched is not None and baseline is not None
     tally = Tally()
-    if patched.facts["captures"] or baseline.facts["captures"]:
+    captures = patched.facts["captures"] or baseline.facts["captures"]
+    if captures and "capture-removed" not in evidence.fixed:
         model.captures(tally, evidence, patched, baseline)
     model.drafts(tally, evidence, patched)
     model.decodes(tally, patched, "bfloat16")

@@ -228,6 +228,8 @@ class Scenario:
     def _order(self, setters: Sequence[str]) -> None:
         """The first setter stands when graphs are captured, the last at prefill. Where
         one is called without ids, those of the draft can be read by then."""
+        if not self.rig.captures:
+            return
         named: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
         if "default" in setters:
             rig = self.rig

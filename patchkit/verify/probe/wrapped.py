@@ -43,7 +43,7 @@ def run_wrapped(rig: Rig, recorder: Recorder) -> None:
         own = inner.model.embed_tokens.weight, inner.lm_head.weight
         recorder.facts["shares_embedding"] = embed is own[0] and head is own[1]
     setter = model if hasattr(model, DELEGATES[0]) else inner
-    if hasattr(setter, DELEGATES[0]):
+    if rig.captures and hasattr(setter, DELEGATES[0]):
         setter.set_eagle3_layers_to_capture(list(rig.prompts["layer_ids"]))
     with recorder.call("wrapped"):
         pools = rig.fresh_pools()
