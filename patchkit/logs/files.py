@@ -164,10 +164,13 @@ class File:
             if now.st_size >= self._offset:
                 return []
             self._handle.seek(0)
+            rest: Batch = []
         else:
+            # what came between our last look and the rotation
+            rest = self._feed(self._handle.read())
             self._handle.close()
             self._handle = self._open()
-        batch = self.close()
+        batch = rest + self.close()
         self._offset, self._stream = 0, None
         return batch
 

@@ -86,7 +86,7 @@ class Plotted:
         self.nonfinite: dict[tuple[str, int | None, int], Series] = {}
         self.rates: dict[tuple[str, int], Rate] = {}
         self.left_out = 0
-        self._counted: dict[tuple[str, int], tuple[str, int | None]] = {}
+        self._counted: dict[tuple[str, int], int | None] = {}
 
     def see(self, record: Record) -> None:
         norm = record.row_norm
@@ -98,14 +98,14 @@ class Plotted:
         if time is None or not rows or kind not in ("aux", "fc_in"):
             return
         who: tuple[Any, Any] = (record.site, record.rank)
-        # each forward once: by the first layer that spoke
-        if self._counted.setdefault(who, (record.site, record.layer)) == (
-            record.site,
-            record.layer,
-        ):
-            if who not in self.rates and len(self.rates) >= SERIES:
+        if who not in self.rates:
+            if len(self.rates) >= SERIES:
                 return
-            self.rates.setdefault(who, Rate()).add(time, rows)
+            self.rates[who] = Rate()
+            self._counted[who] = record.layer
+        # each forward once: by the first layer that spoke
+        if self._counted[who] == record.layer:
+            self.rates[who].add(time, rows)
 
     def _put(
         self,

@@ -131,6 +131,8 @@ class Words:
             when = float(time)
         except ValueError:
             return None
+        if when - when:
+            return None
         return self._quick(
             about, step, norm, mean, absmax, nonfinite,
             every if rows is None else int(rows), low, high, segments, when, line,

@@ -14,6 +14,8 @@ RECORDED = {
     "sound": {},
     "probe": {},
     "tp2": {},
+    "ring": {},
+    "reverse": {"states-reordered": "in another order"},
     "skip": {"fc-skipped": "although 3 states were captured"},
     "drop": {
         "states-changed": "not what was captured",

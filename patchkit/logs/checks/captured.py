@@ -10,8 +10,10 @@ from patchkit.logs.draft import Draft
 from patchkit.logs.finding import ERROR, NOTE, WARNING, Finding, Findings
 from patchkit.logs.record import Note, Record
 
-#: Different sets of layers that are kept.
-_SETS = 16
+#: Different sets of layers that are kept, of all ranks.
+_SETS = 1024
+#: Ranks that are followed.
+_RANKS = 4096
 
 
 @dataclass
@@ -48,7 +50,8 @@ class Captured:
         # another server's steps begin anew, and the one before was cut anywhere
         if one and one[0].step < record.step:
             self._close(one)
-        self._open[record.rank] = [record]
+        if one or len(self._open) < _RANKS:
+            self._open[record.rank] = [record]
 
     def _fc_in(self, record: Record) -> None:
         if self._in_features is None and record.fields.get("in_features"):
@@ -59,7 +62,7 @@ class Captured:
         key = (first.rank, tuple(one.layer for one in records))
         seen = self._seen.get(key)
         if seen is None:
-            if len(self._seen) >= _SETS * 64:
+            if len(self._seen) >= _SETS:
                 return
             seen = self._seen[key] = _Seen(first)
         seen.count += 1

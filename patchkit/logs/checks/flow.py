@@ -22,6 +22,8 @@ from patchkit.logs.record import Note, Record
 
 #: Joined tensors of a rank that are remembered, to recognise a stale one.
 _REMEMBERED = 8
+#: Ranks that are followed: garbage can name any number of them.
+_RANKS = 4096
 #: States of one forward that are kept: a target has fewer layers.
 _STATES = 256
 
@@ -72,7 +74,9 @@ class Flow:
         key = (record.about.file, record.about.rank)
         rank = self._ranks.get(key)
         if rank is None:
-            rank = self._ranks[key] = _Rank()
+            rank = _Rank()
+            if len(self._ranks) < _RANKS:
+                self._ranks[key] = rank
         return rank
 
     def _aux(self, record: Record) -> None:
@@ -110,7 +114,8 @@ class Flow:
 
     def _fc_in(self, record: Record) -> None:
         rank = self._rank(record)
-        self._drafts.add(record.model or record.site.rpartition(".")[0])
+        if len(self._drafts) < _RANKS:
+            self._drafts.add(record.model or record.site.rpartition(".")[0])
         follows = rank.draft_step + 1 == record.step
         pending, rank.pending = rank.pending, None
         rank.draft_step, rank.fc_in, rank.taken = record.step, record, None
