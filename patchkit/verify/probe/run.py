@@ -109,7 +109,7 @@ class Probe:
 
     def _import_sglang(self) -> None:
         environment.find_sglang_in(self.parent)
-        standins.install(self.ledger)
+        standins.install(self.ledger, standins.useless_on_cpu())
         import sglang
 
         self.report["sglang"] = getattr(sglang, "__version__", "unknown")
