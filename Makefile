@@ -5,7 +5,7 @@ JOBS ?= 2
 BIN := $(VENV)/bin
 export PATCHKIT_CACHE ?= $(CURDIR)/.cache
 
-.PHONY: demo test lint docs matrix pairs crash verify-matrix mutants watch-servers watch-soak bench clean
+.PHONY: drafts demo test lint docs matrix pairs crash verify-matrix mutants watch-servers watch-soak bench clean
 
 # The extras pin torch 2.13.0; install a CPU build into $(VENV) first to save gigabytes.
 $(VENV)/installed: setup.cfg
@@ -46,6 +46,10 @@ crash: $(VENV)/installed
 # every check of patchkit verify on every release from 0.4.9, patched
 verify-matrix: $(VENV)/installed
 	$(BIN)/python tests/verify_matrix.py
+
+# planted faults of draft checkpoints under every release from 0.4.9, and a run of each
+drafts: $(VENV)/installed
+	$(BIN)/python tests/draft/fault_table.py $(RELEASES)
 
 # whether patchkit verify catches what is wrong: broken files of four releases
 mutants: $(VENV)/installed

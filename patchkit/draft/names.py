@@ -31,12 +31,16 @@ _FUSED = {
     "gate_up_proj": ("gate_proj", "up_proj"),
 }
 MOST = 24
+#: No draft has more tensors; a whole model's are not renamed.
+LARGEST = 2000
 MAPS = ("d2t", "t2d")
 
 
 def candidates(names: Sequence[str]) -> list[Renaming]:
     """None, and the renamings that at most two of the rules make."""
     found: list[Renaming] = [{}]
+    if len(names) > LARGEST:
+        return found
     seen = {tuple(names)}
     last = [list(names)]
     for _ in range(2):

@@ -70,7 +70,7 @@ def _mismatched(evidence: Evidence) -> Iterator[Finding]:
         "shape-mismatch",
         Severity.ERROR,
         f"{listed(list(errors), 2)}: the shape does not fit config.json",
-        tuple(lines),
+        tuple(lines[:6]),
         todo="config.json and the tensors are of different drafts, or the vocabulary"
         " or head sizes in it are wrong",
         outcome="stops:load",
@@ -91,7 +91,7 @@ def _cut(evidence: Evidence) -> Iterator[Finding]:
         tuple(
             f"{name} is {shapes[name].shown}: {count} of {prod(shapes[name].shape)}"
             " elements are read"
-            for name, count in cut.items()
+            for name, count in list(cut.items())[:6]
         ),
         todo="mend head_dim, num_attention_heads, num_key_value_heads or"
         " intermediate_size in config.json",

@@ -46,6 +46,9 @@ DTYPES = {
 
 Json = dict[str, Any]
 
+#: So many tensors that raise are listed; each costs a load.
+MOST_ERRORS = 64
+
 
 def answer(request: Mapping[str, Any], setting: Setting) -> Json:
     """``asked``: the architecture that the tree makes of the configuration's;
@@ -132,7 +135,7 @@ def _load(model: Any, request: Mapping[str, Any], renaming: Mapping[str, str]) -
     that nothing wrote; ``errors``: name -> what its loading raised. A tensor that
     raises is left out and the rest loaded again, so that all of them are found."""
     refused: dict[str, Json] = {}
-    for _ in range(len(request["tensors"]) + 1):
+    for _ in range(MOST_ERRORS):
         watch = Watch()
         parameters = dict(model.named_parameters())
         watch.parameters(parameters.values())

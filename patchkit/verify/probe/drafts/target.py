@@ -51,15 +51,27 @@ def answer(request: Mapping[str, Any], setting: Setting) -> Json:
 def _build(kind: Any, request: Mapping[str, Any], setting: Setting) -> Any:
     inner = request["inner"]
     if inner is None:
-        return on_meta(kind, config_of(request["config"], setting.ledger))
+        return on_meta(kind, config_of(_short(request["config"]), setting.ledger))
     module, name, fields = inner
-    config = config_of(fields, setting.ledger)
+    config = config_of(_short(fields), setting.ledger)
     # the wrapper's own methods around a real language model, without its vision tower
     model = kind.__new__(kind)
     torch.nn.Module.__init__(model)
     model.config = config_of(request["config"], setting.ledger)
     model.language_model = on_meta(import_class(module, name), config)
     return model
+
+
+def _short(fields: Mapping[str, Any]) -> Json:
+    """Without the length that RoPE is stretched to: some releases make its tables on
+    the CPU, hundreds of megabytes, and no layer id depends on them."""
+    found = dict(fields)
+    if (
+        isinstance(found.get("rope_scaling"), dict)
+        and "factor" in found["rope_scaling"]
+    ):
+        found["rope_scaling"] = {**found["rope_scaling"], "factor": 1.0}
+    return found
 
 
 def _embedding(model: Any) -> list[int] | None:
