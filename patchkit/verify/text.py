@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,8 @@ _COLOURS = {
 _NAME, _VERDICT, _TIME = 16, 15, 7
 #: Of the probe's bridges, the one that says what is wrong with the installation.
 BROKEN = "what is installed fails"
+#: Folders of a run that are gone when it is read of.
+_SCRATCH = re.compile(r"/[^\s\"']*/patchkit-(?:verify|overlay)-\w+/(?:import/)?")
 #: Lines of a stack or a log that are shown; ``--json`` has them all.
 _SHOWN = 14
 
@@ -120,6 +123,7 @@ def _log(details: Sequence[str]) -> list[str]:
     """Lines of a stack or a log, wrapped, none of it left out but what is endless."""
     lines = []
     for text in details:
+        text = _SCRATCH.sub("", text)
         indent = " " * min(20, len(text) - len(text.lstrip()))
         parts = textwrap.wrap(
             text,

@@ -104,6 +104,17 @@ def test_a_log_is_wrapped_and_told_once() -> None:
     assert "    | as under import" in lines
 
 
+def test_the_folders_of_the_run_are_left_out() -> None:
+    trace = (
+        '  File "/tmp/patchkit-verify-a_1b/import/patchkit/verify/probe/x.py", line 1',
+        '  File "/var/tmp/patchkit-overlay-2c/patched/srt/models/y.py", line 2',
+    )
+    stuck = cannot_run("import", "x", trace)
+    text = report_text(report(stuck), Style(False), strict=False)
+    assert '    |   File "patchkit/verify/probe/x.py", line 1' in text
+    assert '    |   File "patched/srt/models/y.py", line 2' in text
+
+
 def test_where_it_ran() -> None:
     def head(**more: Any) -> str:
         one = replace(report(PASS), info={**INFO, "device": "cuda", **more})
