@@ -7,6 +7,7 @@ releases from 0.4.6 to 0.5.23); what follows is the rank's label in the log.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,11 @@ from patchkit.watch.extras import need
 from patchkit.watch.stall import ProcessSample
 
 RANK = "sglang::scheduler"
+#: Of a server that is not told one.
+DEFAULT_PORT = 30000
 
+#: Seconds between looks for new processes; and how many times longer than one takes.
+SCAN, SHARE = 1.0, 20.0
 #: State in /proc/PID/task/*/stat of a thread that runs or could.
 _RUNNING = b"R"
 #: What may stand between a user and a server that writes the same log.
@@ -31,6 +36,9 @@ class Tree:
         self.started: float = self.root.create_time()
         self._known: dict[int, Any] = {pid: self.root}
         self._ranks: dict[int, str] = {}
+        #: rank -> the processes below it: compilers, say
+        self._helpers: dict[int, list[int]] = {}
+        self._next_scan = 0.0
         self.denied = False
 
     @property
@@ -39,32 +47,46 @@ class Tree:
 
     def processes(self) -> list[Any]:
         """Every process of it that is there, ended but not yet collected ones too."""
-        for one in list(self._known.values()):
-            try:
-                for child in one.children(recursive=True):
-                    self._known.setdefault(child.pid, child)
-            except self.psutil.Error:
-                pass
+        now = time.monotonic()
+        if now >= self._next_scan:
+            self._scan()
+            # going through all processes of a large machine takes its time
+            self._next_scan = now + max(SCAN, SHARE * (time.monotonic() - now))
         self._known = {pid: one for pid, one in self._known.items() if one.is_running()}
         return list(self._known.values())
+
+    def _scan(self) -> None:
+        """Find what those known have started; and what ranks have, their helpers."""
+        below: dict[int, list[int]] = {}
+        for pid, parent in _parents():
+            below.setdefault(parent, []).append(pid)
+        for pid in _descendants(below, list(self._known)):
+            if pid not in self._known:
+                try:
+                    self._known[pid] = self.psutil.Process(pid)
+                except self.psutil.Error:
+                    continue
+        for pid in self._known:
+            self._rank_of(self._known[pid])
+        self._helpers = {
+            pid: [one for one in _descendants(below, [pid]) if one not in self._ranks]
+            for pid in self._ranks
+        }
 
     def sample(self) -> tuple[tuple[ProcessSample, ...], tuple[ProcessSample, ...]]:
         """The ranks, and the others."""
         ranks: list[ProcessSample] = []
         others: list[ProcessSample] = []
+        # what a rank has started counts as the rank's
+        helpers = {pid for some in self._helpers.values() for pid in some}
         for process in self.processes():
             rank = self._rank_of(process)
-            found = self._look(process, rank or "", with_helpers=rank is not None)
-            if found is None:
+            if rank is None and process.pid in helpers:
                 continue
-            (others if rank is None else ranks).append(found)
-        # what a rank has started counts as the rank's
-        helpers = self._below_ranks()
-        others = [one for one in others if one.pid not in helpers]
+            found = self._look(process, rank or "")
+            if found is not None:
+                (others if rank is None else ranks).append(found)
         return tuple(sorted(ranks, key=lambda one: one.pid)), tuple(others)
-
-    def rank_pids(self) -> dict[int, str]:
-        return dict(self._ranks)
 
     def exit_code(self) -> int | None:
         """Of the root, if it has ended and nobody has collected it yet."""
@@ -97,23 +119,7 @@ class Tree:
         self._ranks[process.pid] = label
         return label
 
-    def _below_ranks(self) -> set[int]:
-        found: set[int] = set()
-        for pid in self._ranks:
-            process = self._known.get(pid)
-            if process is not None:
-                found |= {one.pid for one in self._children(process)}
-        return found
-
-    def _children(self, process: Any) -> list[Any]:
-        try:
-            return list(process.children(recursive=True))
-        except self.psutil.Error:
-            return []
-
-    def _look(
-        self, process: Any, rank: str, *, with_helpers: bool
-    ) -> ProcessSample | None:
+    def _look(self, process: Any, rank: str) -> ProcessSample | None:
         pid = process.pid
         try:
             with process.oneshot():
@@ -128,10 +134,10 @@ class Tree:
         if status == self.psutil.STATUS_ZOMBIE:
             return ProcessSample(rank, pid, 0.0, 0, 0, "Z", 0.0, exit_status(pid))
         helpers = times.children_user + times.children_system
-        if with_helpers:
-            for child in self._children(process):
+        for child in self._helpers.get(pid, ()):
+            if child in self._known:
                 try:
-                    used = child.cpu_times()
+                    used = self._known[child].cpu_times()
                 except self.psutil.Error:
                     continue
                 helpers += used.user + used.system
@@ -153,6 +159,28 @@ class Tree:
             return 0
         # by system calls (with what the page cache had), or through memory maps
         return int(max(told.read_chars, told.read_bytes))
+
+
+def _parents() -> Iterator[tuple[int, int]]:
+    """Every process and its parent."""
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            try:
+                with open(f"{entry.path}/stat", "rb") as file:
+                    told = file.read(1024).rpartition(b") ")[2].split()
+                yield int(entry.name), int(told[1])
+            except (OSError, IndexError):
+                continue
+
+
+def _descendants(below: dict[int, list[int]], tops: list[int]) -> list[int]:
+    """What ``tops`` started, and what that did, without ``tops``."""
+    found, left = [], list(tops)
+    while left:
+        for pid in below.get(left.pop(), ()):
+            found.append(pid)
+            left.append(pid)
+    return found
 
 
 def _state(pid: int, status: str, psutil: Any) -> str:
@@ -244,7 +272,8 @@ def _has_port(command: list[str], port: int) -> bool:
             return True
         if one == "--port" and command[index + 1 : index + 2] == [str(port)]:
             return True
-    return False
+    named = any(one.startswith("--port") for one in command)
+    return port == DEFAULT_PORT and not named and "sglang.launch_server" in command
 
 
 def _listener(psutil: Any, port: int) -> int | None:

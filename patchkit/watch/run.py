@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -84,6 +84,7 @@ class Watch:
         self._cpu = (self._wall, 0.0, 0.0)
         self._due: dict[str, float] = {}
         self._signals = 0
+        self._loaded: dict[int, int] = {}
         self.log_path: Path | None = None
         self._log: Log | None = None
 
@@ -223,7 +224,8 @@ class Watch:
         ranks, others = self.tree.sample()
         gpu = self.gpus.read()
         pids = {one.pid: one.rank for one in ranks if one.state != "Z"}
-        loaded = self.loading.look(pids)
+        self._look_at_weights(pids)
+        loaded = {pid: have for pid, have in self._loaded.items() if pid in pids}
         checkpoint = self.loading.checkpoint
         code = self.child.exit_code if self.child else self.tree.exit_code()
         alive = self.child.exit_code is None if self.child else self.tree.alive
@@ -245,6 +247,16 @@ class Watch:
         then, before, _ = self._cpu
         if now > then:
             self._cpu = (now, used, max(0.0, 100 * (used - before) / (now - then)))
+
+    def _look_at_weights(self, pids: Mapping[int, str]) -> None:
+        """The kernel goes through a rank's pages for this: not too often, and not once
+        the weights are there."""
+        if self.judge.phases.graphs_done() or not self._is_due("weights", SAMPLE):
+            return
+        began = time.monotonic()
+        self._loaded = self.loading.look(pids)
+        took = time.monotonic() - began
+        self._due["weights"] = began + max(SAMPLE, 20 * took)
 
     def _take_stacks(self) -> None:
         sample = self.judge.sample
@@ -274,20 +286,22 @@ class Watch:
             self.probe = Probe(url, self.options.key, self._clock)
         for answer in self.probe.answers():
             judge.feed_answer(answer)
-        up = judge.phases.http_up is not None or not settings.has_log
         if not judge.is_up:
-            # refused until uvicorn is up: that costs nobody anything
-            if up and self._is_due("health", HEALTH):
+            # with a log nobody is asked before it says READY
+            if not settings.has_log and self._is_due("health", HEALTH):
                 self.probe.ask("/health", settings.deadline + 5)
             return
-        asking = self.probe.is_asking("/generate")
         if not settings.request:
             return
-        if not asking and self._is_due("again", AGAIN if judge.confirmed else HEALTH):
+        if self.probe.is_asking("/generate"):
+            # it takes long: is anybody there?
+            if self._is_due("others", HEALTH):
+                self.probe.ask(CHEAP[0], SOON)
+                self.probe.ask("/health", settings.deadline + 5)
+        elif self._is_due("again", AGAIN if judge.confirmed else HEALTH):
             judge.request_sent()
             self.probe.ask("/generate", settings.deadline)
-        elif asking and self._is_due("cheap", HEALTH):
-            self.probe.ask(CHEAP[0], SOON)
+            self._due["others"] = time.monotonic() + HEALTH
 
     def _url_of_log(self) -> str:
         told = self.judge.phases.arguments

@@ -1,0 +1,69 @@
+"""Logs of real runs on the CPU, as ``PATCHKIT_KEEP_LOGS`` keeps them, explained.
+
+Only folders in them were renamed, and repeated lines and arguments left out.
+"""
+
+from __future__ import annotations
+
+import pytest
+from support import ROOT
+
+from patchkit.watch.judge import Judge, Settings
+from patchkit.watch.lines import Splitter
+from patchkit.watch.replay import replay
+from patchkit.watch.timeline import timeline_svg
+from patchkit.watch.verdict import Outcome
+
+FOLDER = ROOT / "fixtures" / "watch"
+ORDER_59 = [
+    *("start", "distributed target", "weights target", "memory target"),
+    *("distributed draft", "weights draft", "memory draft", "warm-up"),
+]
+ORDER_523 = [
+    *("start", "distributed target", "weights target", "weights draft"),
+    *("memory target", "memory draft", "warm-up"),
+]
+EXPECTED = {
+    "ready-0.5.9": (Outcome.READY, None, "", ORDER_59),
+    "ready-tp2-0.5.9": (Outcome.READY, None, "", ORDER_59),
+    "ready-tp2-0.5.23": (Outcome.READY, None, "", ORDER_523),
+    # the log of a killed rank holds no word of it: that takes a look at the processes
+    "killed-0.5.9": (Outcome.LOADING, None, "", ORDER_59[:3]),
+}
+
+
+def test_every_log_is_expected():
+    assert {path.stem for path in FOLDER.glob("*.log")} == set(EXPECTED)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_it_is_explained(name):
+    outcome, rank, cause, order = EXPECTED[name]
+    judge, found = replay(str(FOLDER / f"{name}.log"), Settings())
+    assert (found.outcome, found.rank, found.cause) == (outcome, rank, cause), found
+    assert [label for label, _ in found.phases] == order
+    assert all(seconds >= 0 for _, seconds in found.phases)
+    ranks = ["TP0", "TP1"] if "tp2" in name or "killed" in name else [""]
+    assert judge.phases.ranks == ranks
+    svg = timeline_svg(judge.phases, found)
+    assert all(f">{rank or 'rank 0'}</text>" in svg for rank in ranks)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_in_any_pieces_it_is_the_same(name):
+    """As it comes while a server writes it: a few bytes at a time."""
+    data = (FOLDER / f"{name}.log").read_bytes()
+    splitter, judge = Splitter(), Judge(Settings(request=False), 0.0)
+    for at in range(0, len(data), 13):
+        for raw in splitter.feed(data[at : at + 13]):
+            judge.feed(raw, 0.0, fresh=False)
+    whole, _ = replay(str(FOLDER / f"{name}.log"), Settings())
+    assert judge.phases.spans == whole.phases.spans
+    assert len(judge.tracebacks.found) == len(whole.tracebacks.found)
+
+
+def test_a_harmless_traceback_is_seen_and_left_alone():
+    judge, _ = replay(str(FOLDER / "ready-0.5.9.log"), Settings())
+    assert [one.error for one in judge.tracebacks.found] == [
+        "ModuleNotFoundError: No module named 'openai_harmony'"
+    ]
