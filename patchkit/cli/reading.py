@@ -192,13 +192,13 @@ def _finish(reading: Reading, files: Sequence[File]) -> Report:
 
 
 def _compare(one: str, other: str, tolerance: float | None, as_json: bool) -> int:
-    from patchkit.logs.compare import TOLERANCE, compare, comparison_json
-    from patchkit.logs.compare import comparison_text as text
+    from patchkit.logs.compare import TOLERANCE, compare
+    from patchkit.logs.parting import comparison_json, comparison_text
 
     with slow("comparing"):
         found = compare(one, other, tolerance or TOLERANCE)
     if as_json:
         print_json(comparison_json(found))
     else:
-        print(text(found, style_for(sys.stdout)))
+        print(comparison_text(found, style_for(sys.stdout)))
     return NO if found.parted else 0

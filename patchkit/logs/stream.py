@@ -49,7 +49,6 @@ class Stream:
     def feed(self, block: bytes) -> list[Record | Note]:
         """The records that ``block`` completes."""
         self.counts.bytes += len(block)
-        self.counts.lines += block.count(b"\n")
         data = self._rest + block if self._rest else block
         found: list[Record | Note] = []
         (self._feed_json if self.json_lines else self._feed_log)(data, found)
@@ -103,9 +102,11 @@ class Stream:
                     found.append(self.words.log(text, line))
                 except Bad as problem:
                     self._bad(line, str(problem))
-        self._line += data.count(b"\n", 0, keep)
+        line += data.count(b"\n", counted)
+        self.counts.lines = line - 1
         self._looked = max(looked - keep, 0)
         self._rest = data[keep:]
+        self._line = line - self._rest.count(b"\n")
 
     # -- JSON lines -----------------------------------------------------------------
 
@@ -118,6 +119,7 @@ class Stream:
                 elif text.strip() or len(text) > LONGEST:
                     self._take_json(text, found)
                 self._line += 1
+            self.counts.lines = self._line - 1
         rest = data[last + 1 :]
         if len(rest) > LONGEST and not self._skipping:
             self._bad(self._line, f"longer than {LONGEST} bytes")
