@@ -173,7 +173,7 @@ PATCHED = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(PATCHED)
 def test_what_was_only_added_is_taken_out_to_the_byte(case):
     found = engine.apply(RemoveDebugLogging, case.patched, case.path)
@@ -192,7 +192,7 @@ class _Ungate(ast.NodeTransformer):
         return node
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(PATCHED)
 def test_gated_code_is_the_same_code_and_is_taken_out_to_the_byte(case):
     found = engine.apply(GateDebugLogging, case.patched, case.path)
