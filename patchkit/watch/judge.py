@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from patchkit.watch import crash, hang
+from patchkit.watch import crash, hang, slow
+from patchkit.watch.clock import LogClock
 from patchkit.watch.events import Event, Kind, classify
 from patchkit.watch.lines import Line, parse
 from patchkit.watch.phases import Phases
@@ -60,14 +61,13 @@ SILENCE = 0.3
 LONGEST_GRACE = 1.8
 #: Requests that may find nobody before that counts.
 TRIES = 3
-#: Seconds by which a line just written may be stamped otherwise than now.
-CLOCKS_DIFFER = 5.0
 
 
 class Judge:
     def __init__(self, settings: Settings, began: float) -> None:
         self.settings = settings
         self.began = began
+        self.clock = LogClock()
         self.phases = Phases()
         self.tracebacks = Collector()
         self.meter = Meter()
@@ -93,11 +93,6 @@ class Judge:
         self.notes: list[str] = []
         self._seen: dict[int, str] = {}
         self._last_line = began
-        self._clock = 0.0
-        self._skew = 0.0
-        self._old = False
-        #: lines of the log from before this are of an earlier server
-        self.not_before = 0.0
         self._batches_at_request = 0
 
     # -- feeding ----------------------------------------------------------------------
@@ -106,12 +101,14 @@ class Judge:
         """A line of the log that was read ``now``; ``fresh`` if it was written now."""
         events = []
         for line in parse(raw):
-            if self._is_of_before(line, fresh):
+            if self.clock.is_of_before(line, fresh):
                 continue
             event = classify(line)
             if event.kind is Kind.ARGUMENTS and self.phases.spans:
                 self._another_start()
-            at = self._time_of(line, now, fresh)
+            at, ahead = self.clock.time_of(line, now, fresh)
+            if ahead:
+                self.phases.shift(ahead)
             self.phases.feed(event, at)
             self.tracebacks.feed(line, at, event.kind is Kind.FAILURE)
             if event.kind is Kind.FAILURE and self.failure is None:
@@ -229,7 +226,7 @@ class Judge:
         if hung is not None:
             return hung
         if now - self.began >= self.settings.timeout:
-            return self._timed_out(now)
+            return slow.judge(self, now)
         return None
 
     def verdict(
@@ -271,10 +268,9 @@ class Judge:
             return self._over(now) if self.phases.stopping or self.log_ended else None
         answer = self.answers.get("/generate")
         spent = f"; a request took {answer.seconds:.1f} s" if answer else ""
-        took = sum(seconds for name, seconds in self.phases.durations()[:1])
         if self.phases.began is not None and self.phases.ready is not None:
-            took = self.phases.ready - self.phases.began
-            spent = f" after {show_seconds(took)}{spent}"
+            took = show_seconds(self.phases.ready - self.phases.began)
+            spent = f" after {took}{spent}"
         return self.verdict(Outcome.READY, f"the server is ready{spent}", now)
 
     def _over(self, now: float) -> Verdict | None:
@@ -289,74 +285,14 @@ class Judge:
         lives = self.sample is None or self.sample.root is not False
         cried = any(one.bare for one in self.tracebacks.found)
         if lives and not cried and not self.phases.stopping:
-            return self._still_loading("the log ends in ", now)
+            return slow.judge(self, now)
         self.phases.close_all(self.phases.last)
         if self.phases.stopping:
             says = "the server was asked to end, and ended"
             return self.verdict(Outcome.STOPPED, says, now)
         return crash.judge(self, now)
 
-    def _timed_out(self, now: float) -> Verdict:
-        return self._still_loading("still loading: ", now)
-
-    def _still_loading(self, opening: str, now: float) -> Verdict:
-        seen = self.progress(now)
-        over = self.phases.last if self.log_ended else now
-        took = show_seconds(over - (self.phases.began or self.began))
-        parts = [f"{self.phases.label()} after {took}"]
-        if seen.fraction is not None:
-            parts.append(f"at {100 * seen.fraction:.0f}% ({seen.counted})")
-        next_step = "wait longer (--timeout)"
-        if self.log_ended:
-            next_step = (
-                "is the server still there? patchkit watch --log FILE follows it"
-            )
-        else:
-            if seen.eta is not None:
-                parts.append(f"about {show_seconds(seen.eta)} to go in this phase")
-            if self.sample is None or not self.sample.watched:
-                next_step = "give --pid, so that slow can be told from stuck"
-            else:
-                parts += self._standing(now)
-        return self.verdict(
-            Outcome.LOADING, opening + ", ".join(parts), now, next=next_step
-        )
-
-    def _standing(self, now: float) -> list[str]:
-        """What speaks for a hang, though it is not proven."""
-        quiet, frozen = self.quiet(now), now - self.stall.frozen_since
-        if quiet > 5:
-            return [f"nothing has moved for {show_seconds(quiet)}"]
-        if frozen < self.settings.stall:
-            return []
-        why = next((one.why for one in self.dumps if one.why), "the stacks change")
-        return [
-            f"CPU or GPU is used, but there was no line and nothing was read for"
-            f" {show_seconds(frozen)} ({why})"
-        ]
-
     # -- small ------------------------------------------------------------------------
-
-    def _time_of(self, line: Line, now: float, fresh: bool) -> float:
-        """When the line was written: its own stamp, else that of the line in front, or
-        ``now``; 0 if that can't be said. A server elsewhere may have its own clock."""
-        if line.stamp is None:
-            self._clock = now if fresh else self._clock
-            return self._clock
-        ahead = now - (line.stamp + self._skew)
-        if fresh and abs(ahead) > CLOCKS_DIFFER:
-            self._skew += ahead
-            self.phases.shift(ahead)
-        self._clock = line.stamp + self._skew
-        return self._clock
-
-    def _is_of_before(self, line: Line, fresh: bool) -> bool:
-        """Whether an old line is older than the server that is watched."""
-        if fresh:
-            self._old = False
-        elif line.stamp is not None:
-            self._old = line.stamp < self.not_before
-        return self._old
 
     def _another_start(self) -> None:
         """The log goes on with another server: what was is forgotten."""

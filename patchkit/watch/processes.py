@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +16,11 @@ from patchkit.watch.extras import need
 from patchkit.watch.stall import ProcessSample
 
 RANK = "sglang::scheduler"
-#: Of a server that is not told one.
-DEFAULT_PORT = 30000
 
 #: Seconds between looks for new processes; and how many times longer than one takes.
 SCAN, SHARE = 1.0, 20.0
 #: State in /proc/PID/task/*/stat of a thread that runs or could.
 _RUNNING = b"R"
-#: What may stand between a user and a server that writes the same log.
-_SHELLS = ("sh", "bash", "dash", "zsh", "fish", "timeout", "nice", "nohup", "tini")
 
 
 class Tree:
@@ -207,80 +203,3 @@ def exit_status(pid: int) -> int | None:
         return os.waitstatus_to_exitcode(int(told[49]))
     except (OSError, ValueError, IndexError):
         return None
-
-
-def find_server(
-    identity: tuple[int, int] | None, port: int, *, not_these: Iterable[int] = ()
-) -> int | None:
-    """The server's first process: what writes the log, else what listens on the port
-    or was started with it. ``None`` if there is none, or it is another user's."""
-    psutil = need("psutil", "find the server's processes")
-    mine = {os.getpid(), *not_these}
-    if identity is not None:
-        writers = [
-            pid for pid in _pids(psutil) if pid not in mine and _writes(pid, identity)
-        ]
-        found = _topmost(psutil, writers)
-        if found is not None:
-            return found
-    if not port:
-        return None
-    for process in psutil.process_iter(["pid", "cmdline"]):
-        command = process.info["cmdline"] or []
-        if process.pid in mine or not any("sglang" in one for one in command):
-            continue
-        if _has_port(command, port):
-            return int(process.pid)
-    return _listener(psutil, port)
-
-
-def _pids(psutil: Any) -> Iterator[int]:
-    yield from psutil.pids()
-
-
-def _writes(pid: int, identity: tuple[int, int]) -> bool:
-    for file in (1, 2):
-        try:
-            found = os.stat(f"/proc/{pid}/fd/{file}")
-        except OSError:
-            continue
-        if (found.st_dev, found.st_ino) == identity:
-            return True
-    return False
-
-
-def _topmost(psutil: Any, pids: list[int]) -> int | None:
-    """The Python among them that no other of them started; shells do not count."""
-    for pid in sorted(pids):
-        try:
-            process = psutil.Process(pid)
-            command = " ".join(process.cmdline())
-            python = "python" in command or "sglang" in command
-            parent = process.ppid()
-            if python and (
-                parent not in pids or psutil.Process(parent).name() in _SHELLS
-            ):
-                return pid
-        except psutil.Error:
-            continue
-    return None
-
-
-def _has_port(command: list[str], port: int) -> bool:
-    for index, one in enumerate(command):
-        if one == f"--port={port}":
-            return True
-        if one == "--port" and command[index + 1 : index + 2] == [str(port)]:
-            return True
-    named = any(one.startswith("--port") for one in command)
-    return port == DEFAULT_PORT and not named and "sglang.launch_server" in command
-
-
-def _listener(psutil: Any, port: int) -> int | None:
-    try:
-        for one in psutil.net_connections("tcp"):
-            if one.status == psutil.CONN_LISTEN and one.laddr.port == port and one.pid:
-                return int(one.pid)
-    except psutil.Error:
-        pass
-    return None

@@ -6,22 +6,22 @@ import os
 import signal
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlsplit
 
 from patchkit.errors import UsageError
 from patchkit.watch import dumping
 from patchkit.watch.child import Child
-from patchkit.watch.events import Event
 from patchkit.watch.follow import Log, LogFile, LogPipe
 from patchkit.watch.gpu import Gpus
-from patchkit.watch.judge import Judge, Settings, Until
+from patchkit.watch.judge import Judge, Until
 from patchkit.watch.loading import Loading
+from patchkit.watch.locate import find_server, log_of, open_tree
+from patchkit.watch.options import Options, Status, View, needs
 from patchkit.watch.probe import CHEAP, SOON, Probe
-from patchkit.watch.processes import Tree, find_server
-from patchkit.watch.progress import Progress
+from patchkit.watch.processes import Tree
 from patchkit.watch.stall import Sample
 from patchkit.watch.verdict import Outcome, Verdict
 
@@ -29,44 +29,6 @@ from patchkit.watch.verdict import Outcome, Verdict
 TICK, SAMPLE, SEARCH, HEALTH = 0.1, 0.5, 1.0, 2.0
 #: Seconds between two requests to a server that is watched after it got ready.
 AGAIN = 30.0
-
-
-@dataclass(frozen=True)
-class Options:
-    """``log``: a path, or "-" for stdin. ``command``: the server to start."""
-
-    settings: Settings = field(default_factory=Settings)
-    url: str = ""
-    log: str = ""
-    pid: int = 0
-    key: str | None = None
-    command: tuple[str, ...] = ()
-    keep: bool = False
-
-
-@dataclass(frozen=True)
-class Status:
-    """What there is to show at one moment. ``cpu``: percent of one CPU."""
-
-    phase: str
-    elapsed: float
-    in_phase: float
-    progress: Progress
-    spread: str = ""
-    ranks: int = 0
-    memory: int = 0
-    cpu: float = 0.0
-    gpu: tuple[int, ...] | None = None
-    quiet: float = 0.0
-
-
-class View(Protocol):
-    """What the command line shows. Called from one thread."""
-
-    def say(self, text: str) -> None: ...
-    def event(self, event: Event) -> None: ...
-    def status(self, status: Status) -> None: ...
-    def log(self, data: bytes) -> None: ...
 
 
 class Watch:
@@ -157,7 +119,7 @@ class Watch:
             self._know_start(self.tree)
             return log
         if options.pid:
-            self.tree = _tree(options.pid)
+            self.tree = open_tree(options.pid)
             self._know_start(self.tree)
         if options.log == "-":
             return LogPipe(0)
@@ -165,7 +127,7 @@ class Watch:
             self.log_path = Path(options.log)
             return LogFile(self.log_path)
         if options.pid:
-            found = _log_of(options.pid)
+            found = log_of(options.pid)
             if found is not None:
                 self.log_path = found
                 self.view.say(f"its log is {found}")
@@ -207,7 +169,7 @@ class Watch:
 
     def _know_start(self, tree: Tree) -> None:
         if self._log is None or isinstance(self._log, LogFile):
-            self.judge.not_before = tree.started - 2.0
+            self.judge.clock.not_before = tree.started - 2.0
         if self.judge.phases.began is None:
             self.judge.phases.began = tree.started
 
@@ -359,47 +321,6 @@ class Watch:
             return
         assert self.tree is not None
         self.child.end(self.tree.processes())
-
-
-def _tree(pid: int) -> Tree:
-    try:
-        return Tree(pid)
-    except UsageError:
-        raise
-    except Exception as problem:  # psutil's own, which may not be imported here
-        if type(problem).__name__ not in ("NoSuchProcess", "AccessDenied"):
-            raise
-        raise UsageError(
-            f"--pid {pid}: there is no such process, or you may not look at it",
-            hint="give the process id of python -m sglang.launch_server",
-        ) from None
-
-
-def _log_of(pid: int) -> Path | None:
-    """The regular file that a process writes its output to, if it does."""
-    for file in (1, 2):
-        try:
-            path = Path(os.readlink(f"/proc/{pid}/fd/{file}"))
-        except OSError:
-            continue
-        if path.is_file():
-            return path
-    return None
-
-
-def needs(options: Options) -> None:
-    """Raise UsageError for options that can't work together."""
-    if not (options.url or options.log or options.pid or options.command):
-        raise UsageError(
-            "what should be watched?",
-            hint="give --log server.log, --pid PID or --url http://host:port, or a"
-            " command: patchkit watch -- python -m sglang.launch_server ...",
-        )
-    if options.command and (options.pid or options.log == "-"):
-        raise UsageError(
-            "a command is started by patchkit, so --pid and --log - make no sense",
-            hint="leave them out; --log FILE says where its log goes",
-        )
 
 
 def watch(options: Options, view: View) -> tuple[Verdict, Watch]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from patchkit.report import Style, wrap
+from patchkit.watch.options import Status
 from patchkit.watch.progress import show_bytes, show_seconds
-from patchkit.watch.run import Status
 from patchkit.watch.verdict import Outcome, Verdict
 
 _COLOURS = {

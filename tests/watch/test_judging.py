@@ -416,7 +416,7 @@ def test_a_second_start_in_one_log_forgets_the_first():
 
 def test_old_lines_of_an_earlier_server_do_not_count():
     play = Play()
-    play.judge.not_before = BEGAN
+    play.judge.clock.not_before = BEGAN
     for raw in (stamp(-60) + "Scheduler hit an exception: " + traceback("ValueError: x")
                 ).split("\n"):  # fmt: skip
         play.judge.feed(raw, BEGAN, fresh=False)

@@ -1,0 +1,165 @@
+"""What ``watch`` shows while it goes on: a live line, plain lines, or JSON events."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from patchkit.cli.terminal import say
+
+if TYPE_CHECKING:
+    from patchkit.watch.events import Event
+    from patchkit.watch.options import Options, Status, View
+
+#: Seconds between two plain lines while nothing else is to be said.
+EVERY = 10.0
+
+
+@contextlib.contextmanager
+def view_of(options: Options, as_json: bool) -> Iterator[View]:
+    """JSON events; a live line on a terminal; plain lines elsewhere."""
+    teed = sys.stderr if as_json else sys.stdout
+    if as_json:
+        yield _Events(teed)
+    elif sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+        with _live() as live:
+            yield _Live(teed, live)
+    else:
+        yield _Plain(teed)
+
+
+class _Plain:
+    """A line for each phase, and one now and then."""
+
+    def __init__(self, teed: Any) -> None:
+        self._teed = teed
+        self._phase = ""
+        self._at = 0.0
+        self._began = time.monotonic()
+
+    def say(self, text: str) -> None:
+        say(f"{time.monotonic() - self._began:7.1f} s  {text}")
+
+    def event(self, event: Event) -> None:
+        pass
+
+    def status(self, status: Status) -> None:
+        from patchkit.watch.text import status_line
+
+        now = time.monotonic()
+        if status.phase == self._phase and now - self._at < EVERY:
+            return
+        self._phase, self._at = status.phase, now
+        self.say(status_line(status))
+
+    def log(self, data: bytes) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            self._teed.flush()
+            self._teed.buffer.write(data)
+            self._teed.buffer.flush()
+
+
+class _Live(_Plain):
+    """One line that is drawn anew."""
+
+    def __init__(self, teed: Any, live: Any) -> None:
+        super().__init__(teed)
+        self._live = live
+
+    def say(self, text: str) -> None:
+        self._live.console.print(f"patchkit: {text}", markup=False, highlight=False)
+
+    def status(self, status: Status) -> None:
+        self._live.update(_line(status))
+
+    def log(self, data: bytes) -> None:
+        if self._teed.isatty():
+            # above the line, which stays at the bottom
+            text = data.decode("utf-8", "replace").replace("\r", "\n")
+            for one in text.splitlines():
+                if one.strip():
+                    self._live.console.out(one, highlight=False)
+        else:
+            super().log(data)
+
+
+def _live() -> Any:
+    from patchkit.watch.extras import need
+
+    need("rich", "draw its line on a terminal")
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(stderr=True, soft_wrap=False)
+    return Live(console=console, refresh_per_second=4, transient=True)
+
+
+def _line(status: Status) -> Any:
+    """A bar where there is a percentage, then the words; cut to the terminal."""
+    from rich.progress_bar import ProgressBar
+    from rich.spinner import Spinner
+    from rich.table import Table
+    from rich.text import Text
+
+    from patchkit.watch.text import status_line, usage
+
+    grid = Table.grid(padding=(0, 1), expand=False)
+    seen = status.progress.fraction
+    if seen is not None:
+        mark: Any = ProgressBar(total=1.0, completed=seen, width=16)
+    else:
+        mark = Spinner("dots")
+    words = status_line(status).split(" | ")
+    used = usage(status)
+    first = " | ".join(words[: len(words) - len(used)])
+    grid.add_row(mark, Text(first, no_wrap=True, overflow="ellipsis"))
+    if used:
+        second = " | ".join(used)
+        grid.add_row("", Text(second, style="dim", no_wrap=True, overflow="ellipsis"))
+    return grid
+
+
+class _Events:
+    """One JSON object a line."""
+
+    def __init__(self, teed: Any) -> None:
+        self._plain = _Plain(teed)
+        self._phase = ""
+        self._at = 0.0
+        self.log = self._plain.log
+
+    def say(self, text: str) -> None:
+        print_event("note", {"says": text})
+
+    def event(self, event: Event) -> None:
+        from patchkit.watch.events import Kind
+
+        shown = (Kind.BEGIN, Kind.END, Kind.HTTP_UP, Kind.READY, Kind.FAILURE)
+        if event.kind in shown:
+            print_event(
+                event.kind.value.replace(" ", "-"),
+                {
+                    "rank": event.line.rank,
+                    "stage": event.stage.value,
+                    "name": event.name,
+                    "text": event.line.text[:500],
+                },
+            )
+
+    def status(self, status: Status) -> None:
+        from patchkit.watch.text import status_json
+
+        now = time.monotonic()
+        if status.phase == self._phase and now - self._at < EVERY:
+            return
+        self._phase, self._at = status.phase, now
+        print_event("status", status_json(status))
+
+
+def print_event(name: str, value: dict[str, Any]) -> None:
+    print(json.dumps({"event": name, "time": time.time()} | value), flush=True)

@@ -1,0 +1,64 @@
+"""What a watch is told, and what it tells while it goes on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from patchkit.errors import UsageError
+from patchkit.watch.events import Event
+from patchkit.watch.judge import Settings
+from patchkit.watch.progress import Progress
+
+
+@dataclass(frozen=True)
+class Options:
+    """``log``: a path, or "-" for stdin. ``command``: the server to start."""
+
+    settings: Settings = field(default_factory=Settings)
+    url: str = ""
+    log: str = ""
+    pid: int = 0
+    key: str | None = None
+    command: tuple[str, ...] = ()
+    keep: bool = False
+
+
+@dataclass(frozen=True)
+class Status:
+    """What there is to show at one moment. ``cpu``: percent of one CPU."""
+
+    phase: str
+    elapsed: float
+    in_phase: float
+    progress: Progress
+    spread: str = ""
+    ranks: int = 0
+    memory: int = 0
+    cpu: float = 0.0
+    gpu: tuple[int, ...] | None = None
+    quiet: float = 0.0
+
+
+class View(Protocol):
+    """What the command line shows. Called from one thread."""
+
+    def say(self, text: str) -> None: ...
+    def event(self, event: Event) -> None: ...
+    def status(self, status: Status) -> None: ...
+    def log(self, data: bytes) -> None: ...
+
+
+def needs(options: Options) -> None:
+    """Raise UsageError for options that can't work together."""
+    if not (options.url or options.log or options.pid or options.command):
+        raise UsageError(
+            "what should be watched?",
+            hint="give --log server.log, --pid PID or --url http://host:port, or a"
+            " command: patchkit watch -- python -m sglang.launch_server ...",
+        )
+    if options.command and (options.pid or options.log == "-"):
+        raise UsageError(
+            "a command is started by patchkit, so --pid and --log - make no sense",
+            hint="leave them out; --log FILE says where its log goes",
+        )

@@ -1,0 +1,47 @@
+"""The verdict on a server that still loads when time is up, or its log ends. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from patchkit.watch.progress import show_seconds
+from patchkit.watch.verdict import Outcome, Verdict
+
+if TYPE_CHECKING:
+    from patchkit.watch.judge import Judge
+
+
+def judge(watch: Judge, now: float) -> Verdict:
+    phases, seen = watch.phases, watch.progress(now)
+    over = phases.last if watch.log_ended else now
+    took = show_seconds(over - (phases.began or watch.began))
+    parts = [f"{phases.label()} after {took}"]
+    if seen.fraction is not None:
+        parts.append(f"at {100 * seen.fraction:.0f}% ({seen.counted})")
+    opening, next_step = "still loading: ", "wait longer (--timeout)"
+    if watch.log_ended:
+        opening = "the log ends in "
+        next_step = "is the server still there? patchkit watch --log FILE follows it"
+    else:
+        if seen.eta is not None:
+            parts.append(f"about {show_seconds(seen.eta)} to go in this phase")
+        if watch.sample is None or not watch.sample.watched:
+            next_step = "give --pid, so that slow can be told from stuck"
+        else:
+            parts += _standing(watch, now)
+    says = opening + ", ".join(parts)
+    return watch.verdict(Outcome.LOADING, says, now, next=next_step)
+
+
+def _standing(watch: Judge, now: float) -> list[str]:
+    """What speaks for a hang, though it is not proven."""
+    quiet, frozen = watch.quiet(now), now - watch.stall.frozen_since
+    if quiet > 5:
+        return [f"nothing has moved for {show_seconds(quiet)}"]
+    if frozen < watch.settings.stall:
+        return []
+    why = next((one.why for one in watch.dumps if one.why), "the stacks change")
+    return [
+        "CPU or GPU is used, but there was no line and nothing was read for"
+        f" {show_seconds(frozen)} ({why})"
+    ]
