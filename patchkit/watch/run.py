@@ -263,7 +263,8 @@ class Watch:
         elif self._is_due("again", AGAIN if judge.confirmed else HEALTH):
             judge.request_sent()
             self.probe.ask("/generate", settings.deadline)
-            self._due["others"] = time.monotonic() + HEALTH
+            soon = min(HEALTH, settings.deadline / 2)
+            self._due["others"] = time.monotonic() + soon
 
     def _url_of_log(self) -> str:
         told = self.judge.phases.arguments
