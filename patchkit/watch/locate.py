@@ -18,13 +18,11 @@ _SHELLS = ("sh", "bash", "dash", "zsh", "fish", "timeout", "nice", "nohup", "tin
 
 
 def open_tree(pid: int) -> Tree:
+    """Raises UsageError if there is no such process."""
+    psutil = need("psutil", "look at the server's processes")
     try:
         return Tree(pid)
-    except UsageError:
-        raise
-    except Exception as problem:  # psutil's own, which may not be imported here
-        if type(problem).__name__ not in ("NoSuchProcess", "AccessDenied"):
-            raise
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
         raise UsageError(
             f"--pid {pid}: there is no such process, or you may not look at it",
             hint="give the process id of python -m sglang.launch_server",

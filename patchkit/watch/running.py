@@ -16,8 +16,7 @@ from typing import Any
 from patchkit.errors import UsageError
 from patchkit.report import Style, wrap
 from patchkit.target import imported_package
-from patchkit.watch.extras import need
-from patchkit.watch.processes import Tree
+from patchkit.watch.locate import open_tree
 
 #: Frames of a rank's stack name the files that it runs.
 _INSIDE = "/sglang/srt/"
@@ -39,19 +38,13 @@ class Running:
 
 def look(pid: int) -> Running:
     """What runs there. Raises UsageError for no such process."""
-    psutil = need("psutil", "look at a running server")
-    try:
-        tree = Tree(pid)
-        ranks, _ = tree.sample()
-        command = " ".join(tree.root.cmdline())
-    except (psutil.NoSuchProcess, psutil.AccessDenied):
-        raise UsageError(
-            f"--pid {pid}: there is no such process, or you may not look at it",
-            hint="give the process id of python -m sglang.launch_server",
-        ) from None
+    tree = open_tree(pid)
+    ranks, _ = tree.sample()
+    command = " ".join(tree.root.cmdline())
     alive = [one.pid for one in ranks if one.state != "Z"]
     started = min(
-        (psutil.Process(one).create_time() for one in alive), default=tree.started
+        (tree.psutil.Process(one).create_time() for one in alive),
+        default=tree.started,
     )
     package, how = _package_by_stack(alive or [pid])
     if package is None:
