@@ -38,7 +38,7 @@ def _options(values: Sequence[str]) -> dict[str, dict[str, str]]:
     return chosen
 
 
-def _requests(
+def requested(
     registry: Registry,
     names: Sequence[str],
     project: Path | None,
@@ -121,7 +121,7 @@ def apply(
     """Apply recipes; several are one transaction."""
     from patchkit.workspace.planner import plan_apply
 
-    requests = _requests(workspace.registry, recipes, project, values)
+    requests = requested(workspace.registry, recipes, project, values)
     return _change(workspace, lambda: plan_apply(workspace, requests), **flags)
 
 

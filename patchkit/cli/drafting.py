@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from patchkit.cli.changing import requested
 from patchkit.cli.options import JSON, PYTHON, RECIPES, TARGET, complete_recipe
 from patchkit.cli.terminal import Progress, print_json, say, style_for
 from patchkit.errors import Refused, UsageError
@@ -43,6 +44,13 @@ FOLDER = click.Path(path_type=Path)
     help="As if this recipe were applied; may be given again. Nothing is written.",
 )
 @click.option(
+    "-O",
+    "values",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="An option of a recipe that is given with --with.",
+)
+@click.option(
     "--fix-names",
     type=FOLDER,
     metavar="OUT_DIR",
@@ -71,6 +79,7 @@ def check_draft(
     against: Path,
     algorithm: str,
     recipes: Sequence[str],
+    values: Sequence[str],
     fix_names: Path | None,
     timeout: float,
     junit: Path | None,
@@ -99,7 +108,7 @@ def check_draft(
     if fix_names is not None:
         expect_room(fix_names, draft_dir)
     registry = Registry(folders)
-    requests = [(registry.get(name), dict[str, str]()) for name in recipes]
+    requests = requested(registry, recipes, None, values) if recipes else []
     workspace = Workspace(find_package(target, python), registry, say)
     options = run.Options(against, algorithm.upper(), requests, python, timeout)
     report = run.check_draft(workspace, draft_dir, options, Progress())

@@ -98,6 +98,8 @@ class Evidence:
         if said["error"]:
             return {"asked": None, "captured": None, "error": said["error"]}
         asked = said["layers"]
+        if self.tree.setters and self.tree.setters[which] != "default":
+            asked = _in_order(self.ids, asked)
         if self.prefills is not None and not self.prefills["failed"]:
             ran = self.prefills["steps"][which]
             return {
@@ -110,3 +112,15 @@ class Evidence:
         # as every model's loop does it: is this layer among them?
         held = [layer for layer in range(depth) if layer in asked]
         return {"asked": asked, "captured": held, "error": "", "ran": False}
+
+
+def _in_order(ids: Ids, layers: list[Any]) -> list[Any]:
+    """The layers that ids stand for, in the order of the ids: a setter may have put
+    them in another, and still hand their states over as asked."""
+    given = ids.ids if ids.read and isinstance(ids.ids, list) else None
+    if given is None or not all(type(one) is int for one in [*given, *layers]):
+        return layers
+    ranks, places = sorted(set(given)), sorted(set(layers))
+    if len(ranks) != len(places):
+        return layers
+    return [places[ranks.index(one)] for one in given]

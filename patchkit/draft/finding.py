@@ -19,8 +19,9 @@ class Severity(str, Enum):
 @dataclass(frozen=True)
 class Finding:
     """``releases``: those in which it bites. ``recipe``: the one that helps, "" if none
-    does. ``outcome``: what a run does, for a finding that is an error: ``stops:STEP``,
-    ``unwritten``, ``dropped``, ``fc-skipped``, ``layers``, ``tokens``."""
+    does; ``options``: those that it needs. ``outcome``: what a run does, for a finding
+    that is an error: ``stops:STEP``, ``unwritten``, ``dropped``, ``fc-skipped``,
+    ``layers``, ``tokens``."""
 
     check: str
     code: str
@@ -31,6 +32,7 @@ class Finding:
     todo: str = ""
     recipe: str = ""
     outcome: str = ""
+    options: str = ""
 
     def __post_init__(self) -> None:
         assert bool(self.outcome) == (self.severity is Severity.ERROR), self.code

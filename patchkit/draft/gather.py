@@ -25,6 +25,7 @@ from patchkit.draft.tree import Tree
 _INNER = {"deepseek_v3": "DeepseekV3ForCausalLM", "kimi_k2": "DeepseekV3ForCausalLM"}
 #: The targets whose capture is run in miniature.
 _MINIATURE = "deepseek_v2"
+_STATES = 17
 #: Deeper targets than any there is are not run.
 _DEEPEST = 256
 
@@ -67,6 +68,8 @@ def questions(tree: Tree, case: Case) -> Questions:
         "values": _values(checkpoint),
         "renamings": names.candidates(list(checkpoint.tensors)),
         "embedding": None if None in shape else shape,
+        # of as many states as a draft may be made for
+        "widths": [count * (shape[1] or 0) for count in range(1, _STATES)],
     }
     build = [{**common, "config": checkpoint.config, "instead": ""}]
     if kind.wanted in tree.entries:

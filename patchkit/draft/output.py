@@ -47,6 +47,7 @@ def _finding(one: Finding, report: Report) -> dict[str, Any]:
         "releases": one.releases,
         "todo": one.todo,
         "recipe": one.recipe if one.recipe in report.known else None,
+        "recipe_options": one.options or None,
         "outcome": one.outcome or None,
     }
 

@@ -82,8 +82,9 @@ def _finding(one: Finding, report: Report, style: Style) -> list[str]:
     if one.todo:
         lines += _wrapped("  next: ", one.todo)
     if one.recipe in report.known and one.recipe not in report.recipes:
-        lines += _wrapped("  or:   ", f"patchkit apply {one.recipe}"
-                          f" (--with {one.recipe} asks as if it were)")  # fmt: skip
+        named = " ".join(filter(None, [one.recipe, one.options]))
+        said = f"patchkit apply {named} (--with {named} asks as if it were)"
+        lines += _wrapped("  or:   ", said)
     return lines
 
 

@@ -156,7 +156,7 @@ def _other_layers(seen: Seen) -> bool:
     if ids.ids is None:
         wanted = captured[-1]
     elif ids.read:
-        wanted = seen.evidence.layers["steps"][-1]["layers"]
+        wanted = seen.evidence.step(-1)["asked"]
     else:
         wanted = [one + 1 for one in ids.ids]
     return captured[-1] != wanted or captured[0] != captured[-1]

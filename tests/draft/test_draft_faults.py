@@ -55,3 +55,21 @@ def test_errors_have_something_to_do(seen):
     for one in (one for every in seen.values() for one in every.errors):
         assert one.todo, one.code
         assert one.releases
+
+
+#: finding -> the recipe it names
+HELP = {
+    "graphs-differ": "keep-layer-ids",
+    "no-capture": "kimi-k25-eagle3",
+    "unsorted-ids": "sort-layer-ids",
+    "negative-id": "embedding-capture",
+    "fc-skipped": "fc-guard",
+    "names-dropped": "weight-guard",
+    "head-missing": "weight-guard",
+}
+
+
+def test_a_finding_names_the_recipe_that_helps(seen):
+    for one in (one for every in seen.values() for one in every.errors):
+        if one.code in HELP:
+            assert one.recipe == HELP[one.code], one.code

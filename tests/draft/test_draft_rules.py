@@ -59,6 +59,7 @@ def answer(checkpoint: Checkpoint) -> dict:
         "loads": [load_],
         "shared": {"embed": True, "head": False, "error": ""},
         "reads": list(checkpoint.config),
+        "fc_for": {"64": "skipped", "128": "applied", "192": "applied"},
     }
 
 

@@ -39,18 +39,29 @@ def judge(evidence: Evidence) -> Iterator[Finding | Row]:
         yield _error(
             "aux-off",
             "eagle_config.use_aux_hidden_state is false: the target hands over one"
-            " state, and fc, made for several, is skipped",
+            " state, and fc, made for several, "
+            + ("is skipped" if _skips(evidence) else "gets less"),
             (),
             "set it to true, or leave it out",
-            "fc-skipped",
+            "fc-skipped" if _skips(evidence) else "stops:draft",
             "fc-guard",
         )
     yield Row(CHECK, f"{evidence.algorithm} is what {name} is for")
 
 
+def _skips(evidence: Evidence) -> bool:
+    """Whether fc is left out for one state of the target: as the class itself says;
+    where it can't, if widths are equal."""
+    hidden, shape = evidence.hidden, evidence.attributes["fc"]
+    entered = evidence.build["fc_for"].get(str(hidden))
+    if entered is not None:
+        return bool(entered == "skipped")
+    return shape is not None and bool(hidden == shape[0])
+
+
 def _one_state(evidence: Evidence, name: str) -> Finding:
     hidden, shape = evidence.hidden, evidence.attributes["fc"]
-    equal = shape is not None and hidden == shape[0]
+    equal = _skips(evidence)
     return _error(
         "not-eagle",
         f"{evidence.algorithm} hands over one state of the target, and {name} takes"

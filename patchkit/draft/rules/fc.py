@@ -106,10 +106,12 @@ def _given(
     evidence: Evidence, takes: int, count: int, hidden: int
 ) -> Iterator[Finding]:
     width = count * hidden
+    # what the class says of itself; where it can't, by the rule of all of them
     embedding = hidden if evidence.shared["embed"] else None
     if embedding is None and evidence.attributes["embedding"]:
         embedding = evidence.attributes["embedding"][1]
-    if width == takes and width != embedding:
+    entered = evidence.build["fc_for"].get(str(width))
+    if width == takes and (entered or "applied") == "applied" and width != embedding:
         return
     said = evidence.fields.get("target_hidden_size")
     lines = [f"captured: {count} states of {hidden}; fc takes {takes}"]
@@ -118,7 +120,7 @@ def _given(
         todo = f"set target_hidden_size to {hidden}, if fc.weight has that width"
     else:
         todo = "name as many layer ids as fc takes, each a different layer"
-    if width == embedding:
+    if entered == "skipped" or (entered is None and width == embedding):
         yield Finding(
             CHECK,
             "fc-skipped",
@@ -131,6 +133,8 @@ def _given(
             "fc-skipped",
         )
         return
+    if entered not in (None, "applied"):
+        lines.append(f"the draft refuses it: {entered}")
     yield Finding(
         CHECK,
         "fc-input",

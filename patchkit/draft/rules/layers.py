@@ -12,6 +12,8 @@ from patchkit.draft.formats import IDS
 
 CHECK = "layers"
 _SORT, _EMBEDDING, _KEEP = "sort-layer-ids", "embedding-capture", "keep-layer-ids"
+#: Without it that recipe says what is wrong, and leaves it.
+_OPTIONS = {_SORT: "-O order=asked"}
 
 
 def judge(evidence: Evidence) -> Iterator[Finding | Row]:
@@ -107,6 +109,7 @@ def _prefill(evidence: Evidence, prefill: Json) -> Iterator[Finding]:
         todo,
         recipe,
         "stops:capture" if error else "layers",
+        _OPTIONS.get(recipe, ""),
     )
 
 

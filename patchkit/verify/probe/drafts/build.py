@@ -4,7 +4,8 @@
 Request: ``entries`` (class -> module, of this tree), ``config``, ``instead`` (a class
 to take in place of the configuration's, or ""), ``algorithm``, ``tensors`` (rows of
 name, dtype, shape), ``values`` (of small tensors, by name), ``renamings`` (each a
-mapping of names; the first is empty), ``embedding`` (shape of the target's, or null).
+mapping of names; the first is empty), ``embedding`` (shape of the target's, or null),
+``widths`` of states to ask fc about.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 import torch
 
+from patchkit.verify.probe.drafts.entering import fc_for
 from patchkit.verify.probe.drafts.setting import (
     Setting,
     config_of,
@@ -46,6 +48,7 @@ DTYPES = {
 
 Json = dict[str, Any]
 
+_NOTHING: Json = {"dropped": [], "cut": {}, "errors": {}, "unwritten": {}, "hot": None}
 #: So many tensors that raise are listed; each costs a load.
 MOST_ERRORS = 64
 
@@ -54,8 +57,8 @@ def answer(request: Mapping[str, Any], setting: Setting) -> Json:
     """``asked``: the architecture that the tree makes of the configuration's;
     ``built``: the class that was built. ``failed``: the step that raised (``class``,
     ``config``, ``build``), with its error; else ``parameters`` (name -> shape),
-    ``reads`` (fields of the configuration), ``attributes``, ``shared``, and ``loads``,
-    one a renaming."""
+    ``reads`` (fields of the configuration), ``attributes``, ``shared``, ``loads``, one
+    a renaming, and ``fc_for``: see ``entering``."""
     setting.start()
     found: Json = {"asked": "", "built": "", "failed": "config"}
     try:
@@ -71,7 +74,7 @@ def answer(request: Mapping[str, Any], setting: Setting) -> Json:
         model = on_meta(kind, config)
     except Exception as error:
         return found | failure(error)
-    return found | {
+    found |= {
         "failed": "",
         "parameters": {k: list(v.shape) for k, v in model.named_parameters()},
         "attributes": _attributes(model),
@@ -79,6 +82,7 @@ def answer(request: Mapping[str, Any], setting: Setting) -> Json:
         "shared": share(model, request["algorithm"], request["embedding"]),
         "reads": sorted(seen),
     }
+    return found | {"fc_for": fc_for(model, request["widths"])}
 
 
 def architecture(config: Any) -> str:
@@ -147,7 +151,7 @@ def _load(model: Any, request: Mapping[str, Any], renaming: Mapping[str, str]) -
                 model.load_weights(_stream(request, renaming, watch, refused, at))
         except Exception as error:
             if not at[0]:
-                return {"failed": "load", **failure(error)}
+                return {**_NOTHING, "failed": "load", **failure(error)}
             if at[0] in refused:
                 break
             refused[at[0]] = failure(error)

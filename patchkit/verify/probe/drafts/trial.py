@@ -63,8 +63,9 @@ class Trial:
         self.step = "target"
         capturing = self.request["algorithm"] == "EAGLE3" and self.request["aux"]
         rig = miniature(self.setting, self.request["target"], capturing)
+        whole = self._whole(rig)
         self.step = "share"
-        embed, head = self._whole(rig).get_embed_and_head()
+        embed, head = whole.get_embed_and_head()
         shared = hand_over(draft, self.request["algorithm"], embed, head)
         self.seen["shared"] = shared
         if shared["error"]:
