@@ -26,7 +26,6 @@ ids it changes nothing. It takes no options.
 """
 
 import ast
-from collections.abc import Iterable
 
 import libcst as cst
 
@@ -135,18 +134,18 @@ class KeepLayerIds(Recipe):
             )
 
 
-def _arguments(data: bytes) -> Iterable[int]:
+def _arguments(data: bytes) -> list[int]:
     """The number of arguments of each call of the setter in a file."""
     if SETTER.encode() not in data:
-        return
+        return []
     try:
         tree = ast.parse(data)
     except (SyntaxError, ValueError) as problem:
         raise Ambiguous(f"a runner of this tree can't be read: {problem}") from None
-    for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and node.func.attr == SETTER
-        ):
-            yield len(node.args) + len(node.keywords)
+    return [
+        len(node.args) + len(node.keywords)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == SETTER
+    ]
