@@ -32,7 +32,7 @@ FOLDER = click.Path(path_type=Path)
 @click.option(
     "--algorithm",
     default="EAGLE3",
-    type=click.Choice(["EAGLE3", "EAGLE", "NEXTN"], case_sensitive=False),
+    type=click.Choice(["EAGLE3", "EAGLE", "NEXTN"]),
     help="What the server is started with; default EAGLE3.",
 )
 @click.option(
@@ -110,7 +110,7 @@ def check_draft(
     registry = Registry(folders)
     requests = requested(registry, recipes, None, values) if recipes else []
     workspace = Workspace(find_package(target, python), registry, say)
-    options = run.Options(against, algorithm.upper(), requests, python, timeout)
+    options = run.Options(against, algorithm, requests, python, timeout)
     report = run.check_draft(workspace, draft_dir, options, Progress())
     written = _fix_names(report, fix_names) if fix_names is not None else []
     if as_json:

@@ -84,6 +84,8 @@ def _finding(one: Finding, report: Report, style: Style) -> list[str]:
     if one.recipe in report.known and one.recipe not in report.recipes:
         named = " ".join(filter(None, [one.recipe, one.options]))
         said = f"patchkit apply {named} (--with {named} asks as if it were)"
+        if one.recipe.endswith("-guard"):
+            said = f"patchkit apply {named}, and SGLang refuses it instead"
         lines += _wrapped("  or:   ", said)
     return lines
 

@@ -58,6 +58,9 @@ def write_broken(name, folder):
         shard.unlink()
     elif name == "config that is no JSON":
         (draft / "config.json").write_text("{'single': 'quotes'}")
+    elif name == "too deep":
+        draft_config = {**drafts.sglang().config, "num_hidden_layers": 1 << 40}
+        (draft / "config.json").write_text(json.dumps(draft_config))
     elif name == "nothing":
         for file in draft.iterdir():
             file.unlink()
@@ -76,6 +79,7 @@ def write_broken(name, folder):
         "lying header",
         "missing shard",
         "config that is no JSON",
+        "too deep",
         "nothing",
         "zeros",
         "traversal",

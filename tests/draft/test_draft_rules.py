@@ -43,6 +43,7 @@ def answer(checkpoint: Checkpoint) -> dict:
     load_ = {"dropped": ["t2d"], "errors": {}, "unwritten": {}, "cut": {}, "hot": None}
     return {
         "asked": CLASS,
+        "type_known": True,
         "built": CLASS,
         "failed": "",
         "parameters": {},
@@ -123,8 +124,9 @@ def test_a_target_of_another_family_is_judged_by_its_setter(whole):
     found = replace(whole, prefills=None)
     assert codes(found) == []
     steps = [{"error": "", "layers": [7, 2, 5]}]
-    found = replace(found, layers={**whole.layers, "steps": steps})
-    assert codes(found) == ["unsorted-ids"]
+    unsorted = Ids([6, 1, 4], "eagle_config", True)
+    other = replace(found, layers={**whole.layers, "steps": steps}, ids=unsorted)
+    assert codes(other) == ["unsorted-ids"]
     steps = [{"error": "", "layers": [2, 5, 8]}]
     found = replace(found, layers={**whole.layers, "steps": steps})
     assert set(codes(found)) == {"unreachable-layer", "fc-input"}

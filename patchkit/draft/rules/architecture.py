@@ -35,6 +35,16 @@ def judge(evidence: Evidence) -> Iterator[Finding | Row]:
         )
     if problem is not None:
         yield problem
+    kind = repr(evidence.config.get("model_type"))[:40]
+    if not evidence.asked["type_known"] and not evidence.assumed:
+        yield Finding(
+            CHECK,
+            "model-type",
+            Severity.WARNING,
+            f"transformers knows no model_type {kind}",
+            ("it was read as plain fields here; a server may refuse to start",),
+            todo='set "model_type": "llama", or start it with --trust-remote-code',
+        )
     if evidence.build["failed"] in ("config", "build"):
         yield _not_built(evidence)
     if problem is None:

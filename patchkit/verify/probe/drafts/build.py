@@ -24,6 +24,7 @@ from patchkit.verify.probe.drafts.setting import (
     config_of,
     failure,
     import_class,
+    knows_type,
     on_meta,
     watched,
 )
@@ -54,13 +55,15 @@ MOST_ERRORS = 64
 
 
 def answer(request: Mapping[str, Any], setting: Setting) -> Json:
-    """``asked``: the architecture that the tree makes of the configuration's;
+    """``type_known``: see ``knows_type``. ``asked``: the architecture that the tree
+    makes of the configuration's;
     ``built``: the class that was built. ``failed``: the step that raised (``class``,
     ``config``, ``build``), with its error; else ``parameters`` (name -> shape),
     ``reads`` (fields of the configuration), ``attributes``, ``shared``, ``loads``, one
     a renaming, and ``fc_for``: see ``entering``."""
     setting.start()
     found: Json = {"asked": "", "built": "", "failed": "config"}
+    found["type_known"] = knows_type(request["config"])
     try:
         config, seen = watched(config_of(request["config"], setting.ledger))
         found |= {"asked": architecture(config), "failed": "class"}

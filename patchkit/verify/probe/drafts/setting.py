@@ -113,6 +113,15 @@ def config_of(fields: Mapping[str, Any], ledger: Ledger) -> Any:
     return maker(**kept)
 
 
+def knows_type(fields: Mapping[str, Any]) -> bool:
+    """Whether a configuration of that ``model_type`` can be read without code of the
+    checkpoint's own."""
+    from transformers import CONFIG_MAPPING
+
+    kind = fields.get("model_type")
+    return isinstance(kind, str) and (kind in _PLAIN or kind in CONFIG_MAPPING)
+
+
 def _bag(fields: Mapping[str, Any], ledger: Ledger) -> Any:
     from transformers import PretrainedConfig
 
