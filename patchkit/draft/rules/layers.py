@@ -31,9 +31,9 @@ def judge(evidence: Evidence) -> Iterator[Finding | Row]:
     yield from _prefill(evidence, prefill)
     yield from _graphs(evidence, prefill)
     yield from _convention(evidence)
-    how = "" if prefill.get("ran") else "; told by the setter, not run"
-    yield Row(CHECK, f"{_plain(prefill['captured'])}, in front of these, in prefill and"
-              f" in graphs{how}")  # fmt: skip
+    how = "" if prefill.get("ran") else "; as the setter says, not run"
+    layers = _plain(prefill["captured"])
+    yield Row(CHECK, f"what enters layers {layers}, in prefill and in graphs{how}")
 
 
 def _named(evidence: Evidence, prefill: Json) -> Iterator[Finding]:

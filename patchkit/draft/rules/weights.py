@@ -48,8 +48,13 @@ def judge(evidence: Evidence) -> Iterator[Finding | Row]:
     yield from _unwritten(evidence, lost)
     count = len(load["dropped"])
     total = len(evidence.checkpoint.tensors)
-    yield Row(CHECK, f"{total - count} of {total} tensors are read, and every"
-              f" parameter of {evidence.build['built']} is written")  # fmt: skip
+    never = " (t2d never is)" if evidence.t2d is not None and count == 1 else ""
+    name = evidence.build["built"]
+    yield Row(
+        CHECK,
+        f"{total - count} of {total} tensors are read{never}, and every parameter of"
+        f" {name} is written",
+    )
 
 
 def _mismatched(evidence: Evidence) -> Iterator[Finding]:
