@@ -25,11 +25,12 @@ What is captured is the whole of what enters a layer:
   While layers are captured, all of them run in the loop: such a server gives up the
   overlap in its target model.
 
-Of -O options there are none. Releases that capture already are NOT_NEEDED, and so is
-every file but ``deepseek_v2.py``: ``logits_processor.py`` is only looked at. Up to
-0.5.10.post1 SGLang captures its CUDA graphs before it passes the draft's own ids, so
-that graphs keep the default layers: as with the stock capture, harmless only where
-the ids are the default ones.
+There are no options. Releases that capture already are NOT_NEEDED, and so is every
+file but ``deepseek_v2.py``: ``logits_processor.py`` is only looked at. Two defects of
+stock captures are not mended here, since they are not in the capture: CUDA graphs are
+captured before SGLang passes the draft's own ids, so that they keep the default layers
+(``keep-layer-ids``), and a request for input log-probabilities that keeps the last
+hidden state only finds that path of the logits processor not filled, and raises.
 
 It can't be applied together with ``remove-aux-capture``, which takes this out again.
 """
@@ -156,7 +157,11 @@ class AuxCapture(Recipe):
         lines = [
             "",
             "def _aux_hidden_state(",
-            "    self, layer, hidden_states, residual, forward_batch",
+            "    self,",
+            "    layer,",
+            "    hidden_states,",
+            "    residual,",
+            "    forward_batch,",
             "):",
             "    # what enters the layer: the whole sum, and all rows",
             "    if residual is None:",
