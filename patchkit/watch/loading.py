@@ -108,9 +108,13 @@ def is_weights(path: str) -> bool:
 
 def maps_weights(pid: int) -> bool:
     with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as file:
-        return any(
-            is_weights(line.rstrip("\n").rpartition("  ")[2].strip()) for line in file
-        )
+        return any(is_weights(_mapped(line)) for line in file)
+
+
+def _mapped(line: str) -> str:
+    """The file in the first line of a mapping; "" if there is none."""
+    parts = line.rstrip("\n").split(None, 5)
+    return parts[5] if len(parts) == 6 else ""
 
 
 def _resident(pid: int) -> dict[str, int]:
@@ -120,9 +124,8 @@ def _resident(pid: int) -> dict[str, int]:
     with open(f"/proc/{pid}/smaps", encoding="utf-8", errors="replace") as file:
         for line in file:
             if "-" in line.partition(" ")[0]:
-                parts = line.rstrip("\n").split(None, 5)
-                name = os.path.realpath(parts[5]) if len(parts) == 6 else ""
-                path = name if is_weights(name) else ""
+                name = _mapped(line)
+                path = os.path.realpath(name) if is_weights(name) else ""
             elif path and line.startswith("Rss:"):
                 found[path] = found.get(path, 0) + int(line.split()[1]) * 1024
     return found

@@ -14,13 +14,12 @@ from typing import Any
 
 from patchkit.watch.extras import need
 from patchkit.watch.stall import ProcessSample
+from patchkit.watch.threads import Work
 
 RANK = "sglang::scheduler"
 
 #: Seconds between looks for new processes; and how many times longer than one takes.
 SCAN, SHARE = 1.0, 20.0
-#: State in /proc/PID/task/*/stat of a thread that runs or could.
-_RUNNING = b"R"
 
 
 class Tree:
@@ -34,6 +33,7 @@ class Tree:
         self._ranks: dict[int, str] = {}
         #: rank -> the processes below it: compilers, say
         self._helpers: dict[int, list[int]] = {}
+        self._work: dict[int, Work] = {}
         self._next_scan = 0.0
         self.denied = False
 
@@ -137,14 +137,17 @@ class Tree:
                 except self.psutil.Error:
                     continue
                 helpers += used.user + used.system
+        work = self._work.setdefault(pid, Work())
+        work.look(pid)
         return ProcessSample(
             rank,
             pid,
-            times.user + times.system + helpers,
+            work.seconds + helpers,
             memory,
             self._read(process),
-            _state(pid, status, self.psutil),
+            _state(status, work.starved, self.psutil),
             helpers,
+            total=times.user + times.system + helpers,
         )
 
     def _read(self, process: Any) -> int:
@@ -179,18 +182,12 @@ def _descendants(below: dict[int, list[int]], tops: list[int]) -> list[int]:
     return found
 
 
-def _state(pid: int, status: str, psutil: Any) -> str:
-    """One letter, as in /proc; "R" if any thread runs or waits for a CPU."""
+def _state(status: str, starved: bool, psutil: Any) -> str:
+    """One letter, as in /proc; "R" if a thread that works waits for a CPU."""
     if status in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP):
         return "T"
-    try:
-        for task in os.scandir(f"/proc/{pid}/task"):
-            with open(f"{task.path}/stat", "rb") as file:
-                state = file.read(512).rpartition(b") ")[2][:1]
-            if state == _RUNNING:
-                return "R"
-    except OSError:
-        pass
+    if starved:
+        return "R"
     return "D" if status == psutil.STATUS_DISK_SLEEP else "S"
 
 

@@ -205,7 +205,7 @@ class Watch:
                 checkpoint.folder if checkpoint else "",
             )
         )
-        used = sum(one.cpu for one in (*ranks, *others))
+        used = sum(one.total for one in (*ranks, *others))
         then, before, _ = self._cpu
         if now > then:
             self._cpu = (now, used, max(0.0, 100 * (used - before) / (now - then)))

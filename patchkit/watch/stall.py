@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 #: Over this window (seconds) CPU time is summed, and below this share it is none: the
-#: threads of an idle rank (watchdog, metrics) wake now and then.
+#: threads of an idle rank (collectives, watchdog, metrics) wake now and then.
 WINDOW = 10.0
 IDLE = 0.02
 #: Seconds between samples beyond which the time does not count.
@@ -24,9 +24,10 @@ GAIN = 1 << 20
 
 @dataclass(frozen=True)
 class ProcessSample:
-    """One process. ``cpu``: seconds, with what it started; ``read``: bytes so far, by
-    system calls or from the disk; ``memory``: resident bytes; ``state``: as in /proc
-    ("R" runs or waits for a CPU, in any thread; "T" stopped; "Z" ended)."""
+    """One process. ``cpu``: seconds that its busiest thread and what it started have
+    used; ``total``: all of it; ``read``: bytes so far, by system calls or from the
+    disk; ``memory``: resident bytes; ``state``: as in /proc ("T" stopped, "Z" ended),
+    and "R" if a thread that works waits for a CPU."""
 
     rank: str
     pid: int
@@ -38,6 +39,7 @@ class ProcessSample:
     helpers: float = 0.0
     #: how it ended, as os.wait says, if it has and that can be known
     status: int | None = None
+    total: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,24 @@ FAKE = Path(__file__).resolve().parent / "fakeserver.py"
 COMMAND = [sys.executable, "-m", "patchkit", "watch"]
 
 
+PORTS = []
+
+
 def free_port():
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
+        PORTS.append(str(one.getsockname()[1]))
+        return int(PORTS[-1])
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left():
+    """Also where a test fails: servers outlive a command that was killed."""
+    yield
+    for process in psutil.process_iter(["pid", "cmdline"]):
+        command = process.info["cmdline"] or []
+        if str(FAKE) in command and set(PORTS) & set(command):
+            end_session(os.getsid(process.pid))
 
 
 def server(what="fine", port=0):
