@@ -26,7 +26,7 @@ def judge(watch: Judge, now: float) -> Verdict:
     if found is not None:
         return _by_traceback(watch, found, now)
     if watch.failure is not None:
-        return _by_line(watch, watch.failure.text, watch.failure.rank, now)
+        return _by_line(watch, watch.failure.text, watch.failure.rank or None, now)
     return _without_word(watch, now)
 
 
@@ -52,7 +52,7 @@ def _whose(phases: Phases, found: Traceback) -> str | None:
     return None
 
 
-def _by_line(watch: Judge, text: str, rank: str, now: float) -> Verdict:
+def _by_line(watch: Judge, text: str, rank: str | None, now: float) -> Verdict:
     who = show_rank(rank) if rank else "the server"
     return _verdict(
         watch, now, f"{who} failed{_during(watch, rank)}: {_shorten(text)}", text, rank
