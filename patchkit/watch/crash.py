@@ -153,7 +153,7 @@ def _without_word(watch: Judge, now: float) -> Verdict:
     details = [f"likely cause: {likely}"] if likely else []
     details += [
         "last lines of the log:",
-        *(f"  {one}" for one in watch.last_lines[-8:]),
+        *(f"  {one}" for one in list(watch.last_lines)[-8:]),
     ]
     return watch.verdict(
         Outcome.CRASHED, says, now, cause=name, next=next_step, details=tuple(details)

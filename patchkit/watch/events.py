@@ -58,6 +58,7 @@ _SPAN = re.compile(r"(?P<name>[A-Z][\w /()+.-]*?) (?P<edge>begin|end)s?\b")
 _BAR = re.compile(
     r"(?P<name>.*?):? *(?P<percent>\d+)%.*?(?P<done>\d+)/(?P<total>\d+) \[[^\]]*\]"
 )
+_BATCH = re.compile(r"(Prefill|Decode|Extend|Mixed) batch\b")
 _ACCESS = re.compile(r'INFO: .*"(GET|POST|PUT|HEAD) \S+ HTTP/[\d.]+" \d+')
 _STAGES = (
     (Stage.WEIGHTS, re.compile(r"weight|shard|safetensors|checkpoint", re.I)),
@@ -86,12 +87,15 @@ _HARMLESS = re.compile(r"Ignore import error|Can ?not initialize OpenAIServing")
 def classify(line: Line) -> Event:
     """Never fails: what is not known is OTHER."""
     text = line.text
+    # most of a long log, first
+    if _BATCH.match(text):
+        return Event(Kind.BATCH, line)
+    if text.startswith("INFO:") and _ACCESS.match(text):
+        return Event(Kind.ACCESS, line)
     if text.startswith("server_args="):
         return Event(Kind.ARGUMENTS, line)
     if _HARMLESS.search(text):
         return Event(Kind.HARMLESS, line)
-    if _ACCESS.match(text):
-        return Event(Kind.ACCESS, line)
     if _FAILURE.search(text):
         return Event(Kind.FAILURE, line)
     if _AFTERMATH.search(text):
@@ -114,8 +118,6 @@ def classify(line: Line) -> Event:
         return Event(Kind.HTTP_UP, line)
     if "fired up and ready" in text:
         return Event(Kind.READY, line)
-    if re.match(r"(Prefill|Decode|Extend|Mixed) batch", text):
-        return Event(Kind.BATCH, line)
     if _STOPPING.search(text):
         return Event(Kind.STOPPING, line)
     return Event(Kind.OTHER, line)

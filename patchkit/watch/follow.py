@@ -10,6 +10,8 @@ from pathlib import Path
 from patchkit.errors import UsageError
 from patchkit.watch.lines import Splitter
 
+#: Of a log that is longer than twice this when it is opened, the middle is left out.
+MUCH = 32 << 20
 #: Bytes taken at once, so that a long log does not hold up everything else.
 CHUNK = 1 << 20
 
@@ -66,6 +68,9 @@ class LogFile:
             self._splitter = Splitter()
             os.lseek(self._file, 0, os.SEEK_SET)
             fresh = True
+        if self._offset >= MUCH and self._old - self._offset > MUCH:
+            self._offset = os.lseek(self._file, self._old - MUCH, os.SEEK_SET)
+            room = CHUNK
         data = os.read(self._file, room)
         self._offset += len(data)
         if not data and self._before is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -81,7 +82,7 @@ class Judge:
         self.failure: Line | None = None
         self.failed_at: float | None = None
         self.aftermath: list[Line] = []
-        self.last_lines: list[str] = []
+        self.last_lines: deque[str] = deque(maxlen=20)
         #: rank -> how it ended, if that can be known
         self.gone: dict[str, int | None] = {}
         #: the rank that was gone while the server still lived
@@ -118,7 +119,7 @@ class Judge:
             if event.kind in (Kind.FAILURE, Kind.AFTERMATH) and self.failed_at is None:
                 self.failed_at = now
             if event.kind is not Kind.ACCESS and line.text:
-                self.last_lines = [*self.last_lines[-19:], line.text]
+                self.last_lines.append(line.text)
                 self._last_line = now
             events.append(event)
         return events

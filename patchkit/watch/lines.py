@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 #: Characters of a line beyond which it is cut: garbage need not end.
 LONGEST = 65536
@@ -67,7 +68,7 @@ class Splitter:
 def _decode(raw: bytes) -> str:
     # a log that was truncated while it was open begins with a hole of NULs
     text = raw[:LONGEST].lstrip(b"\0").decode("utf-8", "replace")
-    return _ANSI.sub("", text)
+    return _ANSI.sub("", text) if "\x1b" in text else text
 
 
 def parse(raw: str) -> Iterator[Line]:
@@ -84,8 +85,15 @@ def parse(raw: str) -> Iterator[Line]:
 
 
 def _seconds(text: str, fraction: str) -> float | None:
+    whole = _whole_seconds(text)
+    if whole is None or not fraction:
+        return whole
+    return whole + float(f"0.{fraction}")
+
+
+@lru_cache(maxsize=16)
+def _whole_seconds(text: str) -> float | None:
     try:
-        whole = time.mktime(time.strptime(text.replace("T", " "), "%Y-%m-%d %H:%M:%S"))
+        return time.mktime(time.strptime(text.replace("T", " "), "%Y-%m-%d %H:%M:%S"))
     except (ValueError, OverflowError):
         return None
-    return whole + (float(f"0.{fraction}") if fraction else 0.0)

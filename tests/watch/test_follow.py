@@ -88,6 +88,20 @@ def test_a_log_that_is_rotated(tmp_path, in_between):
     assert read_all(log) == [("still to the old", True)]
 
 
+def test_of_a_long_log_the_middle_is_left_out(tmp_path, monkeypatch):
+    monkeypatch.setattr("patchkit.watch.follow.MUCH", 100)
+    monkeypatch.setattr("patchkit.watch.follow.CHUNK", 50)
+    path = tmp_path / "log"
+    path.write_text("".join(f"line {i:4}\n" for i in range(100)))
+    log = LogFile(path)
+    found = [line for line, _ in read_all(log)]
+    assert found[:10] == [f"line {i:4}" for i in range(10)]
+    assert found[-10:] == [f"line {i:4}" for i in range(90, 100)]
+    assert len(found) < 30
+    append(path, "later\n")
+    assert read_all(log) == [("later", True)]
+
+
 def test_every_byte_is_passed_on(tmp_path):
     path, passed = tmp_path / "log", []
     data = b"\x00\xff\r\n\x1b[1mone\r50%"
