@@ -6,6 +6,7 @@ import json
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -36,7 +37,7 @@ def reference(tensor: torch.Tensor, keep: torch.Tensor) -> dict[str, float]:
     }
 
 
-def statistics() -> dict[str, float]:
+def statistics(widths: Sequence[int] = WIDTHS) -> dict[str, float]:
     """Rows x widths x dtypes x (plain, planted, strided, padded), fresh random data."""
     tap, texts = load_tap("exact", ON="1")
     process = part(tap, "speaker").STATE.process
@@ -46,7 +47,7 @@ def statistics() -> dict[str, float]:
     worst = dict.fromkeys(("norm", "absmax", "share", "least", "greatest"), 0.0)
     wrong: list[object] = []
     count = 0
-    for width in WIDTHS:
+    for width in widths:
         for rows in ROWS:
             for dtype in DTYPES:
                 for kind in ("plain", "planted", "strided", "padded", "segments"):

@@ -1,6 +1,6 @@
 """Build, check and time the taps on a GPU, in one call:
 
-    python bench/gpu/run.py [--out FOLDER] [--only NAME,...]
+    python bench/gpu/run.py [--out FOLDER] [--only NAME,...] [--widths N,...]
 
 Needs torch, triton and an NVIDIA GPU; nothing of SGLang. ``modules.py`` runs SGLang's
 own modules. Exit code 1 if a check failed; numbers go to FOLDER/gpu.json.
@@ -26,6 +26,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("."))
     parser.add_argument("--only", default="")
+    parser.add_argument("--widths", default=",".join(map(str, correct.WIDTHS)))
     options = parser.parse_args()
     properties = torch.cuda.get_device_properties(0)
     numbers: dict[str, object] = {
@@ -38,7 +39,9 @@ def main() -> int:
     log(numbers)
     sections = {
         "bandwidth": cost.bandwidth,
-        "statistics": correct.statistics,
+        "statistics": lambda: correct.statistics(
+            [int(width) for width in options.widths.split(",")]
+        ),
         "unprepared": correct.unprepared,
         "saves": correct.saves,
         "portable": correct.portable,
