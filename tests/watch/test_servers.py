@@ -168,9 +168,11 @@ def test_a_deadlock_where_ptrace_is_not_permitted(release, tmp_path):
 
 @releases
 def test_a_load_slowed_to_a_crawl(release):
-    """There are no log lines while it loads, and hardly any CPU: slow, not stuck. (Eight
-    tensors share the 64 KB that the kernel maps at once: less than that in ``--stall``
-    seconds can't be seen.)"""
+    """There are no log lines while it loads, and hardly any CPU: slow, not stuck.
+
+    Eight tensors share the 64 KB that the kernel maps at once: less than that in
+    ``--stall`` seconds can't be seen.
+    """
     server = Server(release, plant=crawl(release, 0.3))
     with watching(server, "--stall", "5", "--timeout", "5m") as one:
         one.until(is_begin("weights"))
