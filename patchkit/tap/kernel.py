@@ -3,7 +3,7 @@
 
 Programs 0 .. programs-1 of a segment take rows in turn and leave partial results in
 ``scratch``; the last program of the grid waits for them and writes the records. A
-partial result is eight 8-byte words {number of this launch, 32-bit value}: an aligned
+partial result is a few 8-byte words {number of this launch, 32-bit value}: an aligned
 8-byte store is seen whole or not at all, so that no fence, no atomic and no clearing is
 needed in between. The closing program is the last of the grid, so all others have been
 started before it waits. It takes the records' numbers while the others still read.
@@ -28,7 +28,7 @@ try:
 except ImportError:
     globaltimer = None
 
-from .rows import gather, merge
+from .rows import gather, gather_one, merge
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 HAS_TIMER = globaltimer is not None and not INTERPRETED
@@ -75,10 +75,15 @@ def _close(
     SEGS2: tl.constexpr,
     PP: tl.constexpr,
     STRIDE: tl.constexpr,
+    ONE: tl.constexpr,
     CAPACITY: tl.constexpr,
     TIMER: tl.constexpr,
 ):
-    """Wait for the partial results, write the records."""
+    """Wait for the partial results, write the records.
+
+    SEGS2 * PP is at least the number of threads. Else triton would let several threads
+    load the same word, each at its own time, and they would not agree on what is there.
+    """
     event = tl.atomic_add(state, SEGS, sem="relaxed")
     step = tl.load(state + 1 + model) + first
     segment = tl.arange(0, SEGS2)
@@ -98,13 +103,25 @@ def _close(
         w1 = _fetch(scratch, index, mask, 1, STRIDE)
         w2 = _fetch(scratch, index, mask, 2, STRIDE)
         w3 = _fetch(scratch, index, mask, 3, STRIDE)
-        w4 = _fetch(scratch, index, mask, 4, STRIDE)
-        w5 = _fetch(scratch, index, mask, 5, STRIDE)
-        w6 = _fetch(scratch, index, mask, 6, STRIDE)
-        here = _arrived(w0, number) & _arrived(w1, number) & _arrived(w2, number)
-        here = here & _arrived(w3, number) & _arrived(w4, number)
-        here = here & _arrived(w5, number) & _arrived(w6, number)
+        here = _arrived(w0, number) & _arrived(w1, number)
+        here = here & _arrived(w2, number) & _arrived(w3, number)
         norm = tl.where(mask, _value(w0), 0.0)
+        count = w3.to(tl.int32)
+        if ONE:
+            kept = count & 1
+            bad = count >> 1
+            least = tl.where(kept > 0, norm, float("inf"))
+            greatest = norm
+        else:
+            w4 = _fetch(scratch, index, mask, 4, STRIDE)
+            w5 = _fetch(scratch, index, mask, 5, STRIDE)
+            w6 = _fetch(scratch, index, mask, 6, STRIDE)
+            here = here & _arrived(w4, number)
+            here = here & _arrived(w5, number) & _arrived(w6, number)
+            kept = count
+            bad = w4.to(tl.int32)
+            least = _value(w5)
+            greatest = _value(w6)
         # Reduced here, and not behind the loop: triton 3.6 does not compile a loop
         # that carries the tiles.
         n, s, m, lo, hi, b, k, absent = tl.reduce(
@@ -112,10 +129,10 @@ def _close(
                 norm * norm,
                 tl.where(mask, _value(w1), 0.0),
                 tl.where(mask, _value(w2), 0.0),
-                tl.where(mask, _value(w3), float("inf")),
-                tl.where(mask, _value(w4), 0.0),
-                tl.where(mask, w5.to(tl.int32), 0),
-                tl.where(mask, w6.to(tl.int32), 0),
+                tl.where(mask, least, float("inf")),
+                tl.where(mask, greatest, 0.0),
+                tl.where(mask, bad, 0),
+                tl.where(mask, kept, 0),
                 tl.where(mask & (here == 0), 1, 0),
             ),
             1,
@@ -144,8 +161,6 @@ def _close(
     c8 = s.to(tl.int32, bitcast=True)
     c10 = lo.to(tl.int32, bitcast=True)
     c12 = hi.to(tl.int32, bitcast=True)
-    check = c0 + c1 * 3 + k * 5 + seq * 7 + rows * 9 + c5 * 11 + c6 * 13
-    check += c8 * 17 + b * 19 + c10 * 21 + c12 * 25 + ticks * 27
     i = tl.arange(0, 16)[None, :]
     words = tl.where(i % 4 == 3, seq[:, None], 0)
     words = tl.where(i == 0, c0[:, None], words)
@@ -159,6 +174,9 @@ def _close(
     words = tl.where(i == 10, c10[:, None], words)
     words = tl.where(i == 12, c12[:, None], words)
     words = tl.where(i == 13, ticks, words)
+    # Of the very words that are stored: each warp reads a timer of its own.
+    weight = tl.where((i == 7) | (i == 11) | (i > 13), 0, 2 * i + 1)
+    check = tl.sum(words * weight, 1)
     words = tl.where(i == 14, check[:, None], words)
     slot = (event + segment) & (CAPACITY - 1)
     tl.store(ring + slot[:, None] * 16 + i, words, (segment < SEGS)[:, None])
@@ -194,19 +212,27 @@ def tap_kernel(
     x [rows, SEGS * W] with ``row_stride`` elements between rows; loc [rows], 0 marks a
     padding row (MASKED), else anything; state int64 [1 + models]: records, steps;
     scratch int64 [HEAD + PARTS * SEGS2 * PP], zeroed once; ring int32 [16 * CAPACITY].
-    TR rows at a time in tiles of COLS columns. ``first``: this tap opens a forward, the
+    TR rows at a time in tiles of COLS columns; with TR 1 a program has one row.
+    ``first``: this tap opens a forward, the
     model's step goes up by one. SEGS2, PP: powers of two >= SEGS, programs.
     """
     pid = tl.program_id(0)
     number = (tl.load(scratch) + 1) & 0x7FFFFFFF
     STRIDE: tl.constexpr = SEGS2 * PP
+    ONE: tl.constexpr = TR == 1
     if pid < programs * SEGS:
-        gather(
-            *(x, loc, scratch, number, pid, rows, row_stride, programs),
-            *(W, COLS, TR, PP, STRIDE, MASKED),
-        )
+        if ONE:
+            gather_one(
+                *(x, loc, scratch, number, pid, row_stride, programs),
+                *(W, COLS, PP, STRIDE, MASKED),
+            )
+        else:
+            gather(
+                *(x, loc, scratch, number, pid, rows, row_stride, programs),
+                *(W, COLS, TR, PP, STRIDE, MASKED),
+            )
     else:
         _close(
             *(state, scratch, ring, number, call, model, rows, programs, first),
-            *(SEGS, SEGS2, PP, STRIDE, CAPACITY, TIMER),
+            *(SEGS, SEGS2, PP, STRIDE, ONE, CAPACITY, TIMER),
         )

@@ -18,7 +18,6 @@ MOST_SEGMENTS = 8
 MOST_PROGRAMS = 256
 _CHUNK = 1 << 20
 _MOST_TILES = 64
-_WARPS = 4
 
 
 class NotReady(Exception):
@@ -27,34 +26,47 @@ class NotReady(Exception):
 
 @dataclass(frozen=True)
 class Plan:
-    """``programs`` take ``tile_rows`` rows at a time in tiles of ``columns``."""
+    """``programs`` (of ``warps``) take ``tile_rows`` rows at a time in tiles of
+    ``columns``; ``bucket``: a power of two that holds them."""
 
     programs: int
     bucket: int
     tile_rows: int
     columns: int
+    warps: int
 
 
 def plan(rows: int, width: int, itemsize: int, segments: int) -> Plan | None:
     """How to read [rows, segments * width]; None if the rows are too long.
 
-    Few rows: a program each, four warps side by side on a row, 16 bytes a thread. Many:
-    a warp each. Few distinct answers, since each is compiled.
+    Few rows: a program each, its warps side by side, 16 bytes a thread; many rows:
+    a warp each. The numbers are the best that bench/gpu found on an H200. Few distinct
+    answers, since each is compiled.
     """
-    most = MOST_PROGRAMS if segments <= 2 else MOST_PROGRAMS // 2
+    most = MOST_PROGRAMS if segments <= 4 else MOST_PROGRAMS // 2
     if rows <= most:
-        tile_rows, programs = 1, max(rows, 1)
-        columns = _WARPS * 32 * (16 // itemsize)
+        tile_rows, warps, programs = 1, 4, max(rows, 1)
+        columns = warps * 32 * (16 // itemsize)
+    elif rows <= 4 * most:
+        tile_rows, warps, programs = 2, 4, min((rows + 1) // 2, most)
+        columns = 512
     else:
-        tile_rows, programs = 4, min((rows + 3) // 4, most)
+        tile_rows, warps, programs = 8, 8, most
         columns = 256
-    columns = min(columns, max(32, 1 << (width - 1).bit_length()))
+    columns = min(columns, max(32, power_of_two(width)))
     while width > 32 * columns and columns < 4096:
         columns *= 2
     if width > _MOST_TILES * columns:
         return None
-    bucket = next(size for size in (16, 64, 256) if size >= programs)
-    return Plan(programs, bucket, tile_rows, columns)
+    # At least a word for each thread, see ``kernel``.
+    least = warps * 32 // power_of_two(segments)
+    bucket = next(size for size in (32, 64, 128, 256) if size >= max(programs, least))
+    return Plan(programs, bucket, tile_rows, columns, warps)
+
+
+def power_of_two(number: int) -> int:
+    """The least one that is not less."""
+    return 1 << (number - 1).bit_length()
 
 
 class Launcher:
@@ -101,13 +113,14 @@ class Launcher:
         mask = tensor if loc is None else loc
         variant = (
             *(tensor.dtype, width, how.tile_rows, how.columns, how.bucket, segments),
+            how.warps,
             *(loc is None, mask.dtype, _aligned(tensor), _aligned(mask)),
             *(tensor.stride(0) % 16 == 0, tensor.stride(0) == 1),
             tensor.stride(0) >= 1 << 31,
         )
         if capturing and variant not in self._compiled:
             raise NotReady("did not run before the capture")
-        two = 1 << (segments - 1).bit_length()
+        two = power_of_two(segments)
         scratch = self._scratch(
             kernel.HEAD + kernel.PARTS * two * how.bucket, owner, capturing
         )
@@ -132,7 +145,7 @@ class Launcher:
             CAPACITY=self.capacity,
             MASKED=loc is not None,
             TIMER=kernel.HAS_TIMER and self.device.type == "cuda",
-            num_warps=_WARPS,
+            num_warps=how.warps,
         )
         self._compiled.add(variant)
 

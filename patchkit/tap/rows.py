@@ -171,25 +171,60 @@ def gather(
             greatest = tl.maximum(greatest, one)
             bad += count
     out = scratch + 16 + seg * PP + lane
-    if TR > 1:
-        scale = tl.max(norm, 0)
-        q = norm / tl.where(scale > 0, scale, 1.0)
-        n, s, m, lo, hi, b, k = tl.reduce(
-            (q * q, share, most, least, greatest, bad, kept), 0, merge
-        )
-        n = tl.sqrt(n) * scale
-    else:
-        n = tl.max(norm, 0)
-        s = tl.sum(share, 0)
-        m = tl.max(most, 0)
-        lo = tl.min(least, 0)
-        hi = tl.max(greatest, 0)
-        b = tl.sum(bad, 0)
-        k = tl.sum(kept, 0)
+    scale = tl.max(norm, 0)
+    q = norm / tl.where(scale > 0, scale, 1.0)
+    n, s, m, lo, hi, b, k = tl.reduce(
+        (q * q, share, most, least, greatest, bad, kept), 0, merge
+    )
+    n = tl.sqrt(n) * scale
     out = _leave(out, STRIDE, number, n.to(tl.int32, bitcast=True))
     out = _leave(out, STRIDE, number, s.to(tl.int32, bitcast=True))
     out = _leave(out, STRIDE, number, m.to(tl.int32, bitcast=True))
+    out = _leave(out, STRIDE, number, k)
+    out = _leave(out, STRIDE, number, b)
     out = _leave(out, STRIDE, number, lo.to(tl.int32, bitcast=True))
     out = _leave(out, STRIDE, number, hi.to(tl.int32, bitcast=True))
-    out = _leave(out, STRIDE, number, b)
-    out = _leave(out, STRIDE, number, k)
+
+
+@triton.jit
+def gather_one(
+    x,
+    loc,
+    scratch,
+    number,
+    pid,
+    row_stride,
+    programs,
+    W: tl.constexpr,
+    COLS: tl.constexpr,
+    PP: tl.constexpr,
+    STRIDE: tl.constexpr,
+    MASKED: tl.constexpr,
+):
+    """The same for a single row, whose norm is the least and the greatest too: norm,
+    share, magnitude, twice the non-finite elements plus 1 if the row counts."""
+    seg = pid // programs
+    row = pid - seg * programs
+    one = tl.arange(0, 1)
+    keep = one == 0
+    if MASKED:
+        keep = tl.load(loc + row + one) != 0
+    base = x + seg * W + row.to(tl.int64) * row_stride + one
+    square, total, most = _sum_rows(base, one == 0, W, COLS, 1)
+    norm = tl.where(keep, tl.sqrt(square), 0.0)
+    share = tl.where(keep, total / W, 0.0)
+    most = tl.where(keep, most, 0.0)
+    count = keep.to(tl.int32)
+    # NaN and overflow make the norm not finite; underflow makes it too small.
+    fine = (norm < float("inf")) & ((square >= 1e-30) | (most == 0.0))
+    if tl.sum(tl.where(fine, 0, 1), 0) > 0:
+        norm, share, most, bad = _sum_rows_scaled(base, keep, W, COLS, 1)
+        count = 2 * bad + keep.to(tl.int32)
+    out = scratch + 16 + seg * PP + row
+    n = tl.sum(norm, 0).to(tl.int32, bitcast=True)
+    s = tl.sum(share, 0).to(tl.int32, bitcast=True)
+    m = tl.sum(most, 0).to(tl.int32, bitcast=True)
+    out = _leave(out, STRIDE, number, n)
+    out = _leave(out, STRIDE, number, s)
+    out = _leave(out, STRIDE, number, m)
+    out = _leave(out, STRIDE, number, tl.sum(count, 0))
