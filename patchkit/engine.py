@@ -233,6 +233,11 @@ def _edit_slice(
     printed = module.code[len(header) :]
     if not ended:
         printed = printed[: -len(newline)]
+        if not printed.endswith(piece.splitlines()[-1]):
+            raise BadSource(
+                "it has no newline at its end, so nothing can go below its last line:"
+                " add one"
+            )
     return printed, sites
 
 
