@@ -23,7 +23,7 @@ pytestmark = pytest.mark.probe
 DEEPSEEK = "srt/models/deepseek_v2.py"
 LOGITS = "srt/layers/logits_processor.py"
 DRAFT = "srt/models/llama_eagle3.py"
-SITES = "srt/patchkit_tap/sites.py"
+SPEAKER = "srt/patchkit_tap/speaker.py"
 CHECKS = ["import", "weights", "capture", "draft", "decode", "gate-off", "gate-on"]
 APPEND = r"aux_hidden_states\.append\(hidden_states \+ residual\)"
 FC = r"hidden_states = self\.fc\(hidden_states\)"
@@ -65,16 +65,16 @@ BROKEN = {
     "crash": (DRAFT, FC, "import os; os.kill(os.getpid(), 11)", "draft"),
     "raise": (DRAFT, FC, "raise RuntimeError('here')", "draft"),
     "tap changes its tensor": (
-        *(SITES, r"statistics = measure\(tensor\)", r"\g<0>; tensor.mul_(1.5)"),
+        *(SPEAKER, r"statistics = measure\(tensor\)", r"\g<0>; tensor.mul_(1.5)"),
         "gate-on",
     ),
-    "tap raises": (SITES, r"statistics = measure\(tensor\)", "1 / 0", "gate-on"),
+    "tap raises": (SPEAKER, r"statistics = measure\(tensor\)", "1 / 0", "gate-on"),
     "tap is wrong": (
-        *(SITES, r"statistics = measure\(tensor\)", "statistics = measure(tensor * 2)"),
+        *(SPEAKER, r"statistics = measure\(tensor\)", "statistics = measure(tensor * 2)"),
         "gate-on",
     ),
     "tap is silent": (
-        *(SITES, r"(?<=def _observe\()(?s:.*?)-> None:\n", r"\g<0>    return\n"),
+        *(SPEAKER, r"(?<=def _observe\()(?s:.*?)-> None:\n", r"\g<0>    return\n"),
         "gate-on",
     ),
     "tap speaks always": (
