@@ -70,7 +70,7 @@ BROKEN = {
     ),
     "tap raises": (SPEAKER, r"statistics = measure\(tensor\)", "1 / 0", "gate-on"),
     "tap is wrong": (
-        *(SPEAKER, r"statistics = measure\(tensor\)", "statistics = measure(tensor * 2)"),
+        *(SPEAKER, r"(statistics = measure)\(tensor\)", r"\1(tensor * 2)"),
         "gate-on",
     ),
     "tap is silent": (

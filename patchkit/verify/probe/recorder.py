@@ -6,7 +6,7 @@ import contextlib
 import json
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ from patchkit.verify.probe.watch import HostReads, Printed
 
 
 class Recorder:
-    """``facts`` and ``tensors`` are complete at any time they are read."""
+    """``facts`` and ``tensors`` are complete at any time they are read. ``settle``
+    is called at the end of each forward call, before what it said is read."""
 
     def __init__(
         self,
@@ -27,9 +28,11 @@ class Recorder:
         printed: Printed,
         taps: Path,
         step_file: Path,
+        settle: Callable[[], None] = lambda: None,
     ) -> None:
         self.ledger = ledger
         self.step_file = step_file
+        self.settle = settle
         self.reads = reads
         self.printed = printed
         self.taps = TapLines(taps)
@@ -59,6 +62,7 @@ class Recorder:
             entry["trace"] = traceback.format_exc().splitlines()[-12:]
         entry["seconds"] = round(time.perf_counter() - begin, 3)
         entry["reads"] = self.reads.take()
+        self.settle()
         entry["taps"] = self.taps.take()
         entry["printed"] = self.printed.take()
 

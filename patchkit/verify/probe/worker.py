@@ -91,7 +91,10 @@ def _report(job: Job, rank: int, folder: Path, imports: Imports) -> Result:
     os.environ["EAGLE3_DEBUG_DIR"] = str(taps)
     reads = HostReads({*MODULES.values(), *job.overlay})
     step_file = folder / f"{rank}.step"
-    recorder = Recorder(ledger, reads, Printed(str(log)), taps, step_file)
+    recorder = Recorder(
+        *(ledger, reads, Printed(str(log)), taps, step_file),
+        device.flush_tap if imports.device.kind == "cuda" else lambda: None,
+    )
     facts, error, trace, status = recorder.facts, "", [], "ran"
     facts["fresh"] = "" if imports.done else imports.request["fresh"]
     try:

@@ -58,6 +58,7 @@ def _pretend(torch):
     torch.cuda._lazy_init = lazy_init
     torch.cuda.set_device = set_device
     torch.cuda.is_current_stream_capturing = lambda: False
+    torch.cuda.synchronize = lambda device=None: None
     Devices().__enter__()
 
 
