@@ -1,9 +1,9 @@
 """How much of a checkpoint each rank has, by its open files and memory maps.
 
-SGLang goes through a checkpoint's files in the order of their names, several at once
-in newer releases, and maps them (``safe_open``), or reads them whole. So what a rank
-has is every file in front of the first that it has open, and of the open ones the part
-that is in its memory, or that it has read.
+SGLang goes through a checkpoint's files one by one, or several at once in newer
+releases, in whatever order the folder lists them, and maps them (``safe_open``) or
+reads them whole. So what a rank has is every file that it had open and has let go of,
+and of those it has open the part that is in its memory, or that it has read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ELSEWHERE = re.compile(r"/(site|dist)-packages/|/lib/python3")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """``files``: name -> bytes, in the order in which they are read."""
+    """``files``: name -> bytes."""
 
     folder: str
     files: dict[str, int]
@@ -38,10 +38,12 @@ class Loading:
     checkpoint: Checkpoint | None = None
     denied: bool = False
     _folders: dict[str, Checkpoint] = field(default_factory=dict)
-    _most: dict[tuple[str, int], int] = field(default_factory=dict)
+    #: (folder, pid) -> file -> the most it had of it
+    _had: dict[tuple[str, int], dict[str, int]] = field(default_factory=dict)
 
     def look(self, pids: Iterable[int]) -> dict[int, int]:
-        """pid -> bytes that it has of the checkpoint at hand."""
+        """pid -> bytes that it has of the checkpoint at hand. Files that come and go
+        between two looks are missed: of a load that fast the log's bar tells more."""
         opened = {pid: self._opened(pid) for pid in pids}
         for files in opened.values():
             for path in files:
@@ -50,12 +52,10 @@ class Loading:
             return {}
         found = {}
         for pid, files in opened.items():
-            key = (self.checkpoint.folder, pid)
-            done = self._done(self.checkpoint, files)
-            if done is not None:
-                self._most[key] = max(done, self._most.get(key, 0))
-            if key in self._most:
-                found[pid] = self._most[key]
+            had = self._had.setdefault((self.checkpoint.folder, pid), {})
+            self._count(self.checkpoint, files, had)
+            if had:
+                found[pid] = sum(had.values())
         return found
 
     def _choose(self, path: str) -> None:
@@ -65,20 +65,19 @@ class Loading:
             self._folders[folder] = read_checkpoint(Path(folder))
             self.checkpoint = self._folders[folder]
 
-    def _done(self, checkpoint: Checkpoint, files: dict[str, int]) -> int | None:
-        mine = {
+    def _count(
+        self, checkpoint: Checkpoint, files: dict[str, int], had: dict[str, int]
+    ) -> None:
+        now = {
             os.path.basename(path): have
             for path, have in files.items()
             if os.path.dirname(path) == checkpoint.folder
         }
-        names = list(checkpoint.files)
-        known = [name for name in names if name in mine]
-        if not known:
-            return None
-        in_front = names[: names.index(known[0])]
-        return sum(checkpoint.files[name] for name in in_front) + sum(
-            min(mine[name], checkpoint.files[name]) for name in known
-        )
+        for name, size in checkpoint.files.items():
+            if name in now:
+                had[name] = max(had.get(name, 0), min(now[name], size))
+            elif name in had:
+                had[name] = size  # it has let go of it
 
     def _opened(self, pid: int) -> dict[str, int]:
         """Path -> bytes that are in memory or were read, of each weights file that a

@@ -84,8 +84,10 @@ def measure(phases: Phases, meter: Meter, now: float) -> Progress:
     loading = label.startswith(Stage.WEIGHTS.value) or label == Stage.START.value
     if not (loading and meter.total and meter.loaded):
         return Progress(fraction, eta, counted)
-    # a rank that has mapped all of its last file may still be at work on it
     by_bytes = meter.fraction
+    if fraction is not None and fraction >= by_bytes:
+        # files that came and went unseen; or all are mapped, and work goes on
+        return Progress(fraction, eta, counted)
     if fraction is not None and fraction < 1 and by_bytes >= 1:
         return Progress(fraction, eta, counted)
     size = f"{show_bytes(by_bytes * meter.total)} of {show_bytes(meter.total)}"

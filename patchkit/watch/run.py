@@ -218,7 +218,8 @@ class Watch:
         began = time.monotonic()
         self._loaded = self.loading.look(pids)
         took = time.monotonic() - began
-        self._due["weights"] = began + max(SAMPLE, 20 * took)
+        often = self.judge.settings.stall / 4
+        self._due["weights"] = began + max(SAMPLE, min(20 * took, often))
 
     def _take_stacks(self) -> None:
         sample = self.judge.sample

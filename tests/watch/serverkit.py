@@ -28,7 +28,7 @@ PYTHON = os.environ.get("PATCHKIT_SERVER_PYTHON", "")
 
 def pair(shards: int = 4) -> Path:
     """The folder of target/ and draft/, made once."""
-    folder = CACHE / f"watch-pair-{shards}"
+    folder = CACHE / f"watch-pair-v2-{shards}"
     if not folder.exists():
         aside = folder.with_name(f".{folder.name}-{os.getpid()}")
         make = [PYTHON, str(HERE / "pair.py"), str(aside), str(shards)]

@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import time
+from typing import Any
 
 import psutil
 import pytest
@@ -41,16 +42,18 @@ RUNNER = "sglang.srt.model_executor.model_runner"
 WEIGHTS = "sglang.srt.model_loader.weight_utils"
 SCHEDULER = "sglang.srt.managers.scheduler"
 LOADING = "    def load_model(self):\n"
-#: Every tensor takes so long, in both loaders.
-CRAWL = {
-    "0.5.9": "yield name, f.get_tensor(name)",
-    "0.5.23": "yield name, state_dict[name]",
-}
+#: What each loader hands on.
+LOADED = {"0.5.9": "f.get_tensor(name)", "0.5.23": "state_dict[name]"}
 
 
-def crawl(release: str, seconds: float) -> dict[str, list[tuple[str, str]]]:
-    old = CRAWL[release]
-    return {WEIGHTS: [(old, f"__import__('time').sleep({seconds}); {old}")]}
+def crawl(release: str, seconds: float) -> dict[str, Any]:
+    """Every megabyte of a large tensor takes so long."""
+    old = f"yield name, {LOADED[release]}"
+    new = f"yield name, __import__('cpu_server').crawl({LOADED[release]})"
+    return {
+        "plant": {WEIGHTS: [(old, new)]},
+        "variables": {"CRAWL": str(seconds)},
+    }
 
 
 def is_begin(stage: str, rank: str | None = None):
@@ -91,7 +94,7 @@ def test_ready(release):
 
 @releases
 def test_a_killed_rank(release):
-    server = Server(release, ranks=2, plant=crawl(release, 0.2))
+    server = Server(release, ranks=2, **crawl(release, 0.6))
     with watching(server, "--timeout", "5m", "--stall", "60") as one:
         pid = started_pid(one)
         one.until(is_begin("weights", "TP1"))
@@ -107,7 +110,7 @@ def test_a_killed_rank(release):
 
 @releases
 def test_a_stopped_rank(release):
-    server = Server(release, ranks=2, plant=crawl(release, 0.1))
+    server = Server(release, ranks=2, **crawl(release, 0.6))
     with watching(server, "--timeout", "5m", "--stall", "10") as one:
         pid = started_pid(one)
         one.until(is_begin("weights", "TP1"))
@@ -168,12 +171,8 @@ def test_a_deadlock_where_ptrace_is_not_permitted(release, tmp_path):
 
 @releases
 def test_a_load_slowed_to_a_crawl(release):
-    """There are no log lines while it loads, and hardly any CPU: slow, not stuck.
-
-    Eight tensors share the 64 KB that the kernel maps at once: less than that in
-    ``--stall`` seconds can't be seen.
-    """
-    server = Server(release, plant=crawl(release, 0.3))
+    """There are no log lines while it loads, and hardly any CPU: slow, not stuck."""
+    server = Server(release, **crawl(release, 1.2))
     with watching(server, "--stall", "5", "--timeout", "5m") as one:
         one.until(is_begin("weights"))
         time.sleep(22)

@@ -10,7 +10,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-WORDS, HIDDEN, LAYERS, HEADS = 256, 64, 8, 4
+#: many words, for a checkpoint of 35 MB: a load that can be watched
+WORDS, HIDDEN, LAYERS, HEADS = 65536, 64, 8, 4
 #: ranks of the latent attention, and widths of its heads
 Q_RANK, KV_RANK, NOPE, ROPE, VALUE = 24, 40, 16, 16, 16
 
@@ -167,7 +168,7 @@ def write_tokenizer(folder):
     from tokenizers import Tokenizer, models, pre_tokenizers
 
     words = Tokenizer(
-        models.WordLevel({f"t{i}": i for i in range(WORDS)}, unk_token="t2")
+        models.WordLevel({f"t{i}": i for i in range(256)}, unk_token="t2")
     )
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     words.save(str(folder / "tokenizer.json"))

@@ -24,6 +24,18 @@ HARD_CODED = {
 }
 
 
+def crawl(tensor):
+    """For a planted fault: read a large tensor as from a very slow disk, a megabyte at
+    a time (each of its pages), and hand it on."""
+    import time
+
+    flat = tensor.view(-1)
+    for at in range(1 << 18, flat.numel(), 1 << 18):
+        flat[at : at + (1 << 18) : 1024].sum()
+        time.sleep(float(os.environ["CRAWL"]))
+    return tensor
+
+
 def after(*names):
     def remember(function):
         for name in names:
