@@ -15,6 +15,7 @@ from patchkit.cli.terminal import say
 if TYPE_CHECKING:
     from patchkit.watch.events import Event
     from patchkit.watch.options import Options, Status, View
+    from patchkit.watch.verdict import Verdict
 
 #: Seconds between two plain lines while nothing else is to be said.
 EVERY = 10.0
@@ -56,6 +57,10 @@ class _Plain:
             return
         self._phase, self._at = status.phase, now
         self.say(status_line(status))
+
+    def decided(self, verdict: Verdict) -> None:
+        if verdict.exit_code:
+            self.say(f"{verdict.outcome.value}: {verdict.says}")
 
     def log(self, data: bytes) -> None:
         with contextlib.suppress(BrokenPipeError):
@@ -135,6 +140,10 @@ class _Events:
 
     def say(self, text: str) -> None:
         print_event("note", {"says": text})
+
+    def decided(self, verdict: Verdict) -> None:
+        value = {"verdict": verdict.outcome.value, "says": verdict.says}
+        print_event("decided", value)
 
     def event(self, event: Event) -> None:
         from patchkit.watch.events import Kind

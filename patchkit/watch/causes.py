@@ -106,7 +106,8 @@ CAUSES = (
     ),
     _cause(
         "weights-do-not-fit",
-        r"(?:size mismatch|param_data\.shape == loaded_weight\.shape"
+        r"(?:size mismatch|(?:weight_loader|load_weights)\b.*The size of tensor a"
+        r"|param_data\.shape == loaded_weight\.shape"
         r"|param\.size\(\) == loaded_weight\.size\(\)|Attempted to load weight"
         r"|KeyError: '[\w.]*(?:weight|bias|proj|scale)[\w.]*')",
         "the weights do not fit the model that config.json describes",

@@ -9,6 +9,7 @@ from patchkit.errors import UsageError
 from patchkit.watch.events import Event
 from patchkit.watch.judge import Settings
 from patchkit.watch.progress import Progress
+from patchkit.watch.verdict import Verdict
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,8 @@ class View(Protocol):
     def event(self, event: Event) -> None: ...
     def status(self, status: Status) -> None: ...
     def log(self, data: bytes) -> None: ...
+    def decided(self, verdict: Verdict) -> None:
+        """At once; a server that we started may take its time to end then."""
 
 
 def needs(options: Options) -> None:

@@ -64,6 +64,7 @@ class Watch:
                 verdict = self.judge.decide(self._clock())
                 if verdict is None:
                     time.sleep(TICK)
+            self.view.decided(verdict)
             return verdict
         finally:
             self._end(verdict)

@@ -100,8 +100,9 @@ def test_a_killed_rank(release):
         one.until(is_begin("weights", "TP1"))
         ranks_of(pid)["TP1"].kill()
         killed = time.time()
+        decided = one.until(lambda event: event["event"] == "decided")
+        assert decided["time"] - killed < 4, "it has 2 s from when it sees that"
         verdict = one.verdict()
-        assert one.came[-1] - killed < 6, "it has 2 s, and the machine is busy"
         assert verdict["verdict"] == "CRASHED", verdict
         assert verdict["rank"] == "TP1"
         assert verdict["cause"] in ("killed", "gone")
@@ -240,8 +241,9 @@ def test_a_crash_during_warm_up(release):
     server = Server(release, plant={SCHEDULER: [FAILING_BATCH]})
     with watching(server, "--timeout", "5m") as one:
         failed = one.until(lambda event: event["event"] == "failure")
+        decided = one.until(lambda event: event["event"] == "decided")
+        assert decided["time"] - failed["time"] < 2.5
         verdict = one.verdict()
-        assert one.came[-1] - failed["time"] < 2.5
         assert (verdict["verdict"], verdict["cause"]) == ("CRASHED", "out-of-memory")
         assert "in warm-up" in verdict["says"]
         assert "process_batch_result" in "\n".join(verdict["details"])
