@@ -56,7 +56,8 @@ class DebugLogging(Recipe):
         " (EAGLE3_DEBUG_DIR=path also writes JSON lines)"
     )
     # that takes the aux states away: there is nothing to tap behind it
-    after = ("remove-aux-capture",)
+    # the states are told by layer before sort-layer-ids puts them in another order
+    after = ("remove-aux-capture", "sort-layer-ids")
     uses_tap = True
     options = {
         "layers": (

@@ -24,7 +24,8 @@ def captured_layers(model: Any, *, two_batch: bool) -> list[int]:
             end = dense
         elif dense < start:
             end = start
-    wanted = {int(layer) for layer in model.layers_to_capture}
+    # -1 stands for the embedding (embedding-capture): what enters layer 0
+    wanted = {max(0, int(layer)) for layer in model.layers_to_capture}
     return sorted(layer for layer in wanted if start <= layer < end)
 
 
