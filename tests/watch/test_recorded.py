@@ -37,6 +37,14 @@ EXPECTED = {
     ),
     "port-in-use-0.5.9": (Outcome.CRASHED, None, "port-in-use", ORDER_59[:-1]),
     "no-checkpoint-0.5.9": (Outcome.CRASHED, None, "weights-missing", []),
+    "crash-in-warm-up-0.5.23": (Outcome.CRASHED, "", "out-of-memory", ORDER_523),
+    "other-shapes-0.5.23": (
+        Outcome.CRASHED,
+        "",
+        "weights-do-not-fit",
+        ORDER_523[:3],
+    ),
+    "port-in-use-0.5.23": (Outcome.CRASHED, None, "port-in-use", ORDER_523[:-1]),
     # the log of a killed rank holds no word of it: that takes a look at the processes
     "killed-0.5.9": (Outcome.LOADING, None, "", ORDER_59[:3]),
 }
