@@ -65,13 +65,15 @@ def all_reduce() -> None:
 
 class Http(BaseHTTPRequestHandler):
     what = ""
+    asked = 0
 
     def do_GET(self) -> None:
         self.reply({"is_generation": True})
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
-        if self.what == "deaf":
+        Http.asked += 1
+        if self.what == "deaf" or (self.what == "deaf later" and Http.asked > 2):
             time.sleep(60)
         self.reply({"text": "x"})
 

@@ -268,6 +268,22 @@ def test_unhealthy(started):
     assert "/model_info said 200" in found["says"]
 
 
+def test_a_server_that_goes_deaf_after_it_was_ready(tmp_path):
+    """Watched on; asked each second instead of each half minute."""
+    script = (
+        "import sys; from patchkit.watch import run; run.AGAIN = 1.0\n"
+        "from patchkit import cli; sys.exit(cli.run(sys.argv[1:]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, "watch", "--json", "--deadline", "2",
+         "--log", str(tmp_path / "log"), "--", *server("deaf later")],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    found = verdict(done)
+    assert (done.returncode, found["verdict"]) == (1, "UNHEALTHY"), done.stderr
+    assert found["seconds"] and not is_left(found["child_pid"])
+
+
 def test_a_log_on_stdin():
     done = subprocess.run(
         f"{' '.join(server('crash'))} 2>&1 | {' '.join(COMMAND)} --log -",
