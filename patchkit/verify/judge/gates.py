@@ -84,8 +84,8 @@ def silent(tally: Tally, ours: Result, theirs: Result) -> None:
         other = stock.get(name, {})
         new = [
             line
-            for line in _plain(call["printed"])
-            if line not in set(_plain(other.get("printed", ())))
+            for line in plain(call["printed"])
+            if line not in set(plain(other.get("printed", ())))
         ]
         tally.expect(not new, f"{name}: prints {new[0]!r}" if new else "")
         tally.expect(not call["taps"], f"{name}: a tap writes with the gate off")
@@ -93,14 +93,14 @@ def silent(tally: Tally, ours: Result, theirs: Result) -> None:
         tally.expect(not more, f"{name}: reads a tensor's values: {more}")
 
 
-def _plain(lines: Sequence[str]) -> list[str]:
+def plain(lines: Sequence[str]) -> list[str]:
     """Without time stamps and the numbers of lines."""
     return [re.sub(r"\d+", "0", _STAMP.sub("", line)) for line in lines]
 
 
 def _bare(line: str) -> str:
     """Without paths too: a warning names the file, and ours lies elsewhere."""
-    return re.sub(r"/\S+", "/", _plain([line])[0])
+    return re.sub(r"/\S+", "/", plain([line])[0])
 
 
 def _more_reads(ours: Mapping[str, int], theirs: Mapping[str, int]) -> str:
@@ -134,7 +134,7 @@ def _prints_as_before(tally: Tally, gated: Result, baseline: Result) -> None:
     for name, call in baseline.calls().items():
         now = gated.calls().get(name, {"printed": []})["printed"]
         tally.expect(
-            set(_plain(call["printed"])) <= set(_plain(now)),
+            set(plain(call["printed"])) <= set(plain(now)),
             f"{name}: with the gate on, a line that the baseline prints is missing",
         )
 

@@ -12,6 +12,7 @@ from typing import Any
 from patchkit.verify.defects import is_known
 from patchkit.verify.evidence import Evidence, unusable
 from patchkit.verify.jobs import Result
+from patchkit.verify.judge.gates import plain
 from patchkit.verify.verdict import Check, Tally, not_applicable
 
 Fault = Callable[[Result, Result], str]
@@ -106,7 +107,7 @@ def _call(result: Result, name: str) -> Mapping[str, Any]:
 
 
 def _more_said(call: Mapping[str, Any], stock: Mapping[str, Any]) -> bool:
-    return call is not stock and bool({*call["printed"]} - {*stock["printed"]})
+    return bool({*plain(call["printed"])} - {*plain(stock["printed"])})
 
 
 def _shown(layers: object) -> str:
