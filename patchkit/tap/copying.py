@@ -23,11 +23,14 @@ def reserve_kernel(
 ):  # fmt: skip
     """One program: a place for ``size`` bytes, or -1, to ``grant``.
 
-    ``counts`` [sites]: tensors asked for; ``head`` [2]: bytes and entries given out;
+    ``limit`` 0: not counted. ``counts`` [sites]: tensors asked for; ``head`` [2]: bytes and entries given out;
     ``table`` [ENTRIES, 4], host memory: call + 1, step, offset, checksum.
     """
     offset = tl.full((), -1, tl.int64)
-    if tl.atomic_add(counts + site, 1, sem="relaxed") < limit:
+    turn = limit
+    if limit > 0:
+        turn = tl.atomic_add(counts + site, 1, sem="relaxed").to(tl.int32)
+    if turn < limit:
         place = tl.atomic_add(head, size, sem="relaxed")
         if place + size <= room:
             entry = tl.atomic_add(head + 1, 1, sem="relaxed")

@@ -1,12 +1,12 @@
 # patchkit: tap
 """One kernel that reads a tensor once and writes one record per segment of it.
 
-Programs 0 .. programs-1 of a segment take rows in turn and leave partial results in
-``scratch``; the last program of the grid waits for them and writes the records. A
-partial result is a few 8-byte words {number of this launch, 32-bit value}: an aligned
-8-byte store is seen whole or not at all, so that no fence, no atomic and no clearing is
-needed in between. The closing program is the last of the grid, so all others have been
-started before it waits. It takes the records' numbers while the others still read.
+Programs 0 .. programs-1 of a segment take rows in turn and leave partial results in the
+segment's scratch. Its closing program waits for them and writes the record. A partial
+result is a few 8-byte words {number of this launch, 32-bit value}: an aligned 8-byte
+store is seen whole or not at all, so that no fence, no atomic and no clearing is needed
+in between. The closing programs are the last of the grid, so all others have been
+started before they wait. They take the records' numbers while the others still read.
 
 Sums are made in a fixed order: the same input gives the same bits at every replay.
 Squares are summed as they are; only if a sum leaves the range of float32 (an element
@@ -33,10 +33,16 @@ from .rows import gather, gather_one, merge
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 HAS_TIMER = globaltimer is not None and not INTERPRETED
 
-#: Words of scratch in front of the partial results; [0] counts launches.
+#: Words of a segment's scratch in front of the partial results: [0] counts launches,
+#: [1] says that the segment's closing program knows the step.
 HEAD = 16
 #: Words of a partial result.
 PARTS = 7
+
+
+@triton.jit
+def _add(a, b):
+    return a + b
 
 
 @triton.jit
@@ -66,45 +72,48 @@ def _close(
     scratch,
     ring,
     number,
+    segment,
     call,
     model,
     rows,
     programs,
     first,
     SEGS: tl.constexpr,
-    SEGS2: tl.constexpr,
     PP: tl.constexpr,
-    STRIDE: tl.constexpr,
+    SIZE: tl.constexpr,
     ONE: tl.constexpr,
     CAPACITY: tl.constexpr,
     TIMER: tl.constexpr,
 ):
-    """Wait for the partial results, write the records.
+    """Wait for the partial results of a segment, write its record.
 
-    SEGS2 * PP is at least the number of threads. Else triton would let several threads
-    load the same word, each at its own time, and they would not agree on what is there.
+    PP is at least the number of threads. Else triton would let several threads load the
+    same word, each at its own time, and they would not agree on what is there.
     """
-    event = tl.atomic_add(state, SEGS, sem="relaxed")
+    event = tl.atomic_add(state, 1, sem="relaxed")
     step = tl.load(state + 1 + model) + first
-    segment = tl.arange(0, SEGS2)
+    here = scratch + segment * SIZE
+    if SEGS > 1:
+        # Segment 0 moves the step on, once all have read it.
+        tl.store(here + 1, number << 32)
     program = tl.arange(0, PP)
-    index = segment[:, None] * PP + program[None, :]
-    mask = (segment < SEGS)[:, None] & (program < programs)[None, :]
-    n = tl.zeros([SEGS2], tl.float32)
-    s = tl.zeros([SEGS2], tl.float32)
-    m = tl.zeros([SEGS2], tl.float32)
-    lo = tl.zeros([SEGS2], tl.float32)
-    hi = tl.zeros([SEGS2], tl.float32)
-    b = tl.zeros([SEGS2], tl.int32)
-    k = tl.zeros([SEGS2], tl.int32)
+    mask = program < programs
+    others = (program > 0) & (program < SEGS) & (segment == 0)
+    n = tl.zeros((), tl.float32)
+    s = tl.zeros((), tl.float32)
+    m = tl.zeros((), tl.float32)
+    lo = tl.zeros((), tl.float32)
+    hi = tl.zeros((), tl.float32)
+    b = tl.zeros((), tl.int32)
+    k = tl.zeros((), tl.int32)
     missing = 1
     while missing > 0:
-        w0 = _fetch(scratch, index, mask, 0, STRIDE)
-        w1 = _fetch(scratch, index, mask, 1, STRIDE)
-        w2 = _fetch(scratch, index, mask, 2, STRIDE)
-        w3 = _fetch(scratch, index, mask, 3, STRIDE)
-        here = _arrived(w0, number) & _arrived(w1, number)
-        here = here & _arrived(w2, number) & _arrived(w3, number)
+        w0 = _fetch(here, program, mask, 0, PP)
+        w1 = _fetch(here, program, mask, 1, PP)
+        w2 = _fetch(here, program, mask, 2, PP)
+        w3 = _fetch(here, program, mask, 3, PP)
+        there = _arrived(w0, number) & _arrived(w1, number)
+        there = there & _arrived(w2, number) & _arrived(w3, number)
         norm = tl.where(mask, _value(w0), 0.0)
         count = w3.to(tl.int32)
         if ONE:
@@ -113,18 +122,23 @@ def _close(
             least = tl.where(kept > 0, norm, float("inf"))
             greatest = norm
         else:
-            w4 = _fetch(scratch, index, mask, 4, STRIDE)
-            w5 = _fetch(scratch, index, mask, 5, STRIDE)
-            w6 = _fetch(scratch, index, mask, 6, STRIDE)
-            here = here & _arrived(w4, number)
-            here = here & _arrived(w5, number) & _arrived(w6, number)
+            w4 = _fetch(here, program, mask, 4, PP)
+            w5 = _fetch(here, program, mask, 5, PP)
+            w6 = _fetch(here, program, mask, 6, PP)
+            there = there & _arrived(w4, number)
+            there = there & _arrived(w5, number) & _arrived(w6, number)
             kept = count
             bad = w4.to(tl.int32)
             least = _value(w5)
             greatest = _value(w6)
+        absent = tl.where(mask & (there == 0), 1, 0)
+        if SEGS > 1:
+            at = scratch + 1 + program * SIZE
+            read = _arrived(tl.load(at, others, other=0, volatile=True), number)
+            absent += tl.where(others & (read == 0), 1, 0)
         # Reduced here, and not behind the loop: triton 3.6 does not compile a loop
-        # that carries the tiles.
-        n, s, m, lo, hi, b, k, absent = tl.reduce(
+        # that carries the words.
+        n, s, m, lo, hi, b, k, missing = tl.reduce(
             (
                 norm * norm,
                 tl.where(mask, _value(w1), 0.0),
@@ -133,64 +147,56 @@ def _close(
                 tl.where(mask, greatest, 0.0),
                 tl.where(mask, bad, 0),
                 tl.where(mask, kept, 0),
-                tl.where(mask & (here == 0), 1, 0),
+                absent,
             ),
-            1,
+            0,
             _merge8,
         )
-        missing = tl.sum(absent, 0)
     n = tl.sqrt(n)
     # hi is at most the norm: it tells when the squares left the range.
-    odd = tl.where((n < float("inf")) & ((n > 1e-15) | (hi == 0.0)), 0, 1)
-    if tl.sum(odd, 0) > 0:
-        norm = tl.where(mask, _value(_fetch(scratch, index, mask, 0, STRIDE)), 0.0)
-        scale = tl.max(norm, 1)
-        q = norm / tl.where(scale > 0, scale, 1.0)[:, None]
-        n = tl.sqrt(tl.sum(q * q, 1)) * scale
+    if ((n < float("inf")) & ((n > 1e-15) | (hi == 0.0))) == 0:
+        norm = tl.where(mask, _value(_fetch(here, program, mask, 0, PP)), 0.0)
+        scale = tl.max(norm, 0)
+        q = norm / scale
+        n = tl.sqrt(tl.sum(q * q, 0)) * scale
     s = s / tl.maximum(k, 1).to(tl.float32)
     lo = tl.where(k > 0, lo, 0.0)
     ticks = 0
     if TIMER:
         ticks = (globaltimer() >> 10).to(tl.int32)
+    i = tl.arange(0, 16)
     # Sequence numbers start at 1.
-    seq = (event + 1 + segment).to(tl.int32)
-    c0 = call | (segment << 24)
-    c1 = step.to(tl.int32)
-    c5 = n.to(tl.int32, bitcast=True)
-    c6 = m.to(tl.int32, bitcast=True)
-    c8 = s.to(tl.int32, bitcast=True)
-    c10 = lo.to(tl.int32, bitcast=True)
-    c12 = hi.to(tl.int32, bitcast=True)
-    i = tl.arange(0, 16)[None, :]
-    words = tl.where(i % 4 == 3, seq[:, None], 0)
-    words = tl.where(i == 0, c0[:, None], words)
-    words = tl.where(i == 1, c1, words)
-    words = tl.where(i == 2, k[:, None], words)
+    words = tl.where(i % 4 == 3, (event + 1).to(tl.int32), 0)
+    words = tl.where(i == 0, call | (segment << 24), words)
+    words = tl.where(i == 1, step.to(tl.int32), words)
+    words = tl.where(i == 2, k, words)
     words = tl.where(i == 4, rows, words)
-    words = tl.where(i == 5, c5[:, None], words)
-    words = tl.where(i == 6, c6[:, None], words)
-    words = tl.where(i == 8, c8[:, None], words)
-    words = tl.where(i == 9, b[:, None], words)
-    words = tl.where(i == 10, c10[:, None], words)
-    words = tl.where(i == 12, c12[:, None], words)
+    words = tl.where(i == 5, n.to(tl.int32, bitcast=True), words)
+    words = tl.where(i == 6, m.to(tl.int32, bitcast=True), words)
+    words = tl.where(i == 8, s.to(tl.int32, bitcast=True), words)
+    words = tl.where(i == 9, b, words)
+    words = tl.where(i == 10, lo.to(tl.int32, bitcast=True), words)
+    words = tl.where(i == 12, hi.to(tl.int32, bitcast=True), words)
     words = tl.where(i == 13, ticks, words)
     # Of the very words that are stored: each warp reads a timer of its own.
     weight = tl.where((i == 7) | (i == 11) | (i > 13), 0, 2 * i + 1)
-    check = tl.sum(words * weight, 1)
-    words = tl.where(i == 14, check[:, None], words)
-    slot = (event + segment) & (CAPACITY - 1)
-    tl.store(ring + slot[:, None] * 16 + i, words, (segment < SEGS)[:, None])
-    tl.store(state + 1 + model, step)
-    tl.store(scratch, number)
+    words = tl.where(i == 14, tl.reduce(words * weight, 0, _add), words)
+    tl.store(ring + (event & (CAPACITY - 1)) * 16 + i, words)
+    if segment == 0:
+        tl.store(state + 1 + model, step)
+    tl.store(here, number)
 
 
-@triton.jit(do_not_specialize=["call", "model", "rows", "programs", "first"])
+@triton.jit(
+    do_not_specialize=["loc_stride", "call", "model", "rows", "programs", "first"]
+)
 def tap_kernel(
     x,
     loc,
     state,
     scratch,
     ring,
+    loc_stride,
     call,
     model,
     rows,
@@ -201,38 +207,43 @@ def tap_kernel(
     COLS: tl.constexpr,
     TR: tl.constexpr,
     SEGS: tl.constexpr,
-    SEGS2: tl.constexpr,
     PP: tl.constexpr,
     CAPACITY: tl.constexpr,
-    MASKED: tl.constexpr,
     TIMER: tl.constexpr,
 ):
-    """Grid: programs * SEGS + 1.
+    """Grid: (programs + 1) * SEGS.
 
     x [rows, SEGS * W] with ``row_stride`` elements between rows; loc [rows], 0 marks a
-    padding row (MASKED), else anything; state int64 [1 + models]: records, steps;
-    scratch int64 [HEAD + PARTS * SEGS2 * PP], zeroed once; ring int32 [16 * CAPACITY].
-    TR rows at a time in tiles of COLS columns; with TR 1 a program has one row.
-    ``first``: this tap opens a forward, the
-    model's step goes up by one. SEGS2, PP: powers of two >= SEGS, programs.
+    padding row; with ``loc_stride`` 0 one number stands for all. state int64
+    [1 + models]: records, steps; scratch int64 [SEGS * (HEAD + PARTS * PP)], zeroed
+    once; ring int32 [16 * CAPACITY]. TR rows at a time in tiles of COLS columns; with
+    TR 1 a program has one row. ``first``: this tap opens a forward, the model's step
+    goes up by one. PP: a power of two, at least ``programs`` and the threads.
     """
     pid = tl.program_id(0)
-    number = (tl.load(scratch) + 1) & 0x7FFFFFFF
-    STRIDE: tl.constexpr = SEGS2 * PP
+    SIZE: tl.constexpr = 16 + 7 * PP
     ONE: tl.constexpr = TR == 1
     if pid < programs * SEGS:
+        seg = pid // programs
+        here = scratch + seg * SIZE
+        number = (tl.load(here) + 1) & 0x7FFFFFFF
+        lane = pid - seg * programs
+        start = x + seg * W
         if ONE:
             gather_one(
-                *(x, loc, scratch, number, pid, row_stride, programs),
-                *(W, COLS, PP, STRIDE, MASKED),
+                *(start, loc, here + 16, number, lane, loc_stride, row_stride),
+                *(W, COLS, PP),
             )
         else:
             gather(
-                *(x, loc, scratch, number, pid, rows, row_stride, programs),
-                *(W, COLS, TR, PP, STRIDE, MASKED),
+                *(start, loc, here + 16, number, lane, loc_stride, rows, row_stride),
+                *(programs, W, COLS, TR, PP),
             )
     else:
+        # Segment 0 comes last: it waits for the others.
+        segment = (programs + 1) * SEGS - 1 - pid
+        number = (tl.load(scratch + segment * SIZE) + 1) & 0x7FFFFFFF
         _close(
-            *(state, scratch, ring, number, call, model, rows, programs, first),
-            *(SEGS, SEGS2, PP, STRIDE, ONE, CAPACITY, TIMER),
+            *(state, scratch, ring, number, segment, call, model, rows, programs),
+            *(first, SEGS, PP, SIZE, ONE, CAPACITY, TIMER),
         )

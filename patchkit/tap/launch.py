@@ -59,8 +59,7 @@ def plan(rows: int, width: int, itemsize: int, segments: int) -> Plan | None:
     if width > _MOST_TILES * columns:
         return None
     # At least a word for each thread, see ``kernel``.
-    least = warps * 32 // power_of_two(segments)
-    bucket = next(size for size in (32, 64, 128, 256) if size >= max(programs, least))
+    bucket = 128 if programs <= 128 and warps == 4 else 256
     return Plan(programs, bucket, tile_rows, columns, warps)
 
 
@@ -80,6 +79,8 @@ class Launcher:
     def __init__(self, device: torch.device, capacity: int) -> None:
         self.device = device
         self.capacity = capacity
+        # In place of a mask: no row is padding.
+        self._one = torch.ones(16, dtype=torch.int64, device=device)
         self._compiled: set[object] = set()
         self._shared: dict[object, torch.Tensor] = {}
         self._chunk = torch.zeros(0, dtype=torch.int64, device=device)
@@ -110,26 +111,25 @@ class Launcher:
         ``owner``: what shares scratch with earlier eager launches. Raises NotReady.
         """
         rows, width = tensor.shape[0], tensor.shape[1] // segments
-        mask = tensor if loc is None else loc
+        mask = self._one if loc is None else loc
         variant = (
             *(tensor.dtype, width, how.tile_rows, how.columns, how.bucket, segments),
             how.warps,
-            *(loc is None, mask.dtype, _aligned(tensor), _aligned(mask)),
+            *(mask.dtype, _aligned(tensor), _aligned(mask)),
             *(tensor.stride(0) % 16 == 0, tensor.stride(0) == 1),
             tensor.stride(0) >= 1 << 31,
         )
         if capturing and variant not in self._compiled:
             raise NotReady("did not run before the capture")
-        two = power_of_two(segments)
-        scratch = self._scratch(
-            kernel.HEAD + kernel.PARTS * two * how.bucket, owner, capturing
-        )
-        kernel.tap_kernel[(how.programs * segments + 1,)](
+        size = kernel.HEAD + kernel.PARTS * how.bucket
+        scratch = self._scratch(segments * size, owner, capturing)
+        kernel.tap_kernel[((how.programs + 1) * segments,)](
             tensor,
             mask,
             state,
             scratch,
             ring,
+            int(loc is not None),
             call,
             model,
             rows,
@@ -140,10 +140,8 @@ class Launcher:
             COLS=how.columns,
             TR=how.tile_rows,
             SEGS=segments,
-            SEGS2=two,
             PP=how.bucket,
             CAPACITY=self.capacity,
-            MASKED=loc is not None,
             TIMER=kernel.HAS_TIMER and self.device.type == "cuda",
             num_warps=how.warps,
         )

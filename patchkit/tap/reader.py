@@ -26,6 +26,7 @@ from .statistics import RowStatistics
 _TICK = 1024e-9
 _BUSY, _IDLE = 0.001, 0.02
 _BATCH = 512
+_MOST_PARTS = 64
 _TELL_LOSS_EVERY = 1.0
 
 
@@ -70,7 +71,7 @@ class Lane:
     timed: bool
     owner: object
     clock: Clock = field(default_factory=Clock)
-    parts: list[Record] = field(default_factory=list)
+    parts: dict[tuple[int, int], list[Record]] = field(default_factory=dict)
     # Steps of models that turned out to be warm-ups.
     idle: dict[str | None, int] = field(default_factory=dict)
     told: int = 0
@@ -146,20 +147,31 @@ class Reader:
         gpu, when = lane.clock.read(record.ticks, seen) if lane.timed else (None, seen)
         if call.warmup or self._is_idle(lane, call, record):
             return
-        last = record.segment == call.segments - 1
-        if call.save and last:
+        records = self._complete(lane, call, record)
+        if not records:
+            return
+        if call.save:
             lane.saves.collect(call, record.call, record)
         if not self._settings.wants_step(record.step):
             return
-        if not call.joined:
-            self._say(call, [record], gpu, when)
-            return
-        lane.parts = [p for p in lane.parts if p.call == record.call]
-        lane.parts.append(record)
-        if last:
-            parts, lane.parts = lane.parts, []
-            if len(parts) == call.segments:
-                self._say(call, parts, gpu, when)
+        for group in [records] if call.joined else [[one] for one in records]:
+            self._say(call, group, gpu, when)
+
+    @staticmethod
+    def _complete(lane: Lane, call: Call, record: Record) -> list[Record]:
+        """The records of all segments, once the last one is there: any may be it."""
+        if call.segments == 1:
+            return [record]
+        key = (record.call, record.step)
+        parts = lane.parts.setdefault(key, [])
+        parts.append(record)
+        if len(parts) < call.segments:
+            while len(lane.parts) > _MOST_PARTS:
+                # The rest of it was overwritten before it was read.
+                lane.parts.pop(next(iter(lane.parts)))
+            return []
+        del lane.parts[key]
+        return sorted(parts, key=lambda one: one.segment)
 
     @staticmethod
     def _is_idle(lane: Lane, call: Call, record: Record) -> bool:

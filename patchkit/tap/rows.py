@@ -106,9 +106,10 @@ def _leave(at, stride, number, value):
 def gather(
     x,
     loc,
-    scratch,
+    out,
     number,
-    pid,
+    lane,
+    loc_stride,
     rows,
     row_stride,
     programs,
@@ -116,12 +117,8 @@ def gather(
     COLS: tl.constexpr,
     TR: tl.constexpr,
     PP: tl.constexpr,
-    STRIDE: tl.constexpr,
-    MASKED: tl.constexpr,
 ):
-    """Partial results of this program's rows."""
-    seg = pid // programs
-    lane = pid - seg * programs
+    """Partial results of rows lane * TR ..., to every PP-th word of ``out``."""
     tile = tl.arange(0, TR)
     norm = tl.zeros([TR], tl.float32)
     share = tl.zeros([TR], tl.float32)
@@ -131,14 +128,11 @@ def gather(
     bad = tl.zeros([TR], tl.int32)
     kept = tl.zeros([TR], tl.int32)
     faint = tl.zeros([TR], tl.int32)
-    start = x + seg * W
     for at in range(lane * TR, rows, programs * TR):
         row = at + tile
         valid = row < rows
-        keep = valid
-        if MASKED:
-            keep = tl.load(loc + row, valid, other=0) != 0
-        base = start + row.to(tl.int64) * row_stride
+        keep = tl.load(loc + row * loc_stride, valid, other=0) != 0
+        base = x + row.to(tl.int64) * row_stride
         square, total, biggest = _sum_rows(base, valid, W, COLS, TR)
         one = tl.where(keep, tl.sqrt(square), 0.0)
         # NaN and overflow make `one` not finite; underflow makes it too small.
@@ -160,9 +154,8 @@ def gather(
         for at in range(lane * TR, rows, programs * TR):
             row = at + tile
             valid = row < rows
-            if MASKED:
-                valid = tl.load(loc + row, valid, other=0) != 0
-            base = start + row.to(tl.int64) * row_stride
+            valid = tl.load(loc + row * loc_stride, valid, other=0) != 0
+            base = x + row.to(tl.int64) * row_stride
             one, total, biggest, count = _sum_rows_scaled(base, valid, W, COLS, TR)
             norm = _hypot(norm, one)
             share += total
@@ -170,46 +163,40 @@ def gather(
             least = tl.minimum(least, tl.where(valid, one, float("inf")))
             greatest = tl.maximum(greatest, one)
             bad += count
-    out = scratch + 16 + seg * PP + lane
+    out += lane
     scale = tl.max(norm, 0)
     q = norm / tl.where(scale > 0, scale, 1.0)
     n, s, m, lo, hi, b, k = tl.reduce(
         (q * q, share, most, least, greatest, bad, kept), 0, merge
     )
     n = tl.sqrt(n) * scale
-    out = _leave(out, STRIDE, number, n.to(tl.int32, bitcast=True))
-    out = _leave(out, STRIDE, number, s.to(tl.int32, bitcast=True))
-    out = _leave(out, STRIDE, number, m.to(tl.int32, bitcast=True))
-    out = _leave(out, STRIDE, number, k)
-    out = _leave(out, STRIDE, number, b)
-    out = _leave(out, STRIDE, number, lo.to(tl.int32, bitcast=True))
-    out = _leave(out, STRIDE, number, hi.to(tl.int32, bitcast=True))
+    out = _leave(out, PP, number, n.to(tl.int32, bitcast=True))
+    out = _leave(out, PP, number, s.to(tl.int32, bitcast=True))
+    out = _leave(out, PP, number, m.to(tl.int32, bitcast=True))
+    out = _leave(out, PP, number, k)
+    out = _leave(out, PP, number, b)
+    out = _leave(out, PP, number, lo.to(tl.int32, bitcast=True))
+    out = _leave(out, PP, number, hi.to(tl.int32, bitcast=True))
 
 
 @triton.jit
 def gather_one(
     x,
     loc,
-    scratch,
+    out,
     number,
-    pid,
+    row,
+    loc_stride,
     row_stride,
-    programs,
     W: tl.constexpr,
     COLS: tl.constexpr,
     PP: tl.constexpr,
-    STRIDE: tl.constexpr,
-    MASKED: tl.constexpr,
 ):
     """The same for a single row, whose norm is the least and the greatest too: norm,
     share, magnitude, twice the non-finite elements plus 1 if the row counts."""
-    seg = pid // programs
-    row = pid - seg * programs
     one = tl.arange(0, 1)
-    keep = one == 0
-    if MASKED:
-        keep = tl.load(loc + row + one) != 0
-    base = x + seg * W + row.to(tl.int64) * row_stride + one
+    keep = tl.load(loc + row * loc_stride + one) != 0
+    base = x + row.to(tl.int64) * row_stride + one
     square, total, most = _sum_rows(base, one == 0, W, COLS, 1)
     norm = tl.where(keep, tl.sqrt(square), 0.0)
     share = tl.where(keep, total / W, 0.0)
@@ -220,11 +207,11 @@ def gather_one(
     if tl.sum(tl.where(fine, 0, 1), 0) > 0:
         norm, share, most, bad = _sum_rows_scaled(base, keep, W, COLS, 1)
         count = 2 * bad + keep.to(tl.int32)
-    out = scratch + 16 + seg * PP + row
+    out += row
     n = tl.sum(norm, 0).to(tl.int32, bitcast=True)
     s = tl.sum(share, 0).to(tl.int32, bitcast=True)
     m = tl.sum(most, 0).to(tl.int32, bitcast=True)
-    out = _leave(out, STRIDE, number, n)
-    out = _leave(out, STRIDE, number, s)
-    out = _leave(out, STRIDE, number, m)
-    out = _leave(out, STRIDE, number, tl.sum(count, 0))
+    out = _leave(out, PP, number, n)
+    out = _leave(out, PP, number, s)
+    out = _leave(out, PP, number, m)
+    out = _leave(out, PP, number, tl.sum(count, 0))
