@@ -23,7 +23,8 @@ def reserve_kernel(
 ):  # fmt: skip
     """One program: a place for ``size`` bytes, or -1, to ``grant``.
 
-    ``limit`` 0: not counted. ``counts`` [sites]: tensors asked for; ``head`` [2]: bytes and entries given out;
+    ``limit`` 0: not counted. ``counts`` [sites]: tensors asked for; ``head`` [2]: bytes
+    and entries given out;
     ``table`` [ENTRIES, 4], host memory: call + 1, step, offset, checksum.
     """
     offset = tl.full((), -1, tl.int64)
