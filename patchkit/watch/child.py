@@ -64,6 +64,16 @@ class Child:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
+        # one that gives back a lot of memory takes its time
+        deadline = time.monotonic() + GRACE
+        while any(map(_runs, others)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+
+def _runs(process: Any) -> bool:
+    with contextlib.suppress(Exception):  # of psutil: it is gone
+        return bool(process.is_running() and process.status() != "zombie")
+    return False
 
 
 def kill_all(processes: Iterable[Any]) -> None:
