@@ -115,7 +115,10 @@ def test_the_engine_is_pure():
         (["list"], {"libcst", "torch", "git"}),
         (["show", "debug-logging"], {"libcst", "torch", "git"}),
         (["status"], {"libcst", "torch", "git", "patchkit.watch", "psutil"}),
-        (["watch", "--replay", "/dev/null"], {"libcst", "torch", "git", "rich", "psutil"}),
+        (
+            ["watch", "--replay", "/dev/null"],
+            {"libcst", "torch", "git", "rich", "psutil"},
+        ),
         (["apply", "debug-logging"], {"libcst", "torch", "git"}),
         (["diff"], {"libcst", "torch", "git"}),
         (["revert"], {"libcst", "torch", "git"}),

@@ -70,10 +70,12 @@ def stand(
     record: FileRecord | None,
     prover: Prover,
     other_version: bool,
+    only_marks: bool,
 ) -> Standing:
     """Where the file ``path`` stands; reads the RECORD or asks git only if needed.
 
     ``other_version``: the tree no longer is the version that the journal recorded.
+    ``only_marks``: all that patchkit did to the file is to add marked lines.
     """
     if record is None or not record.recipes:
         return _without_record(path, data, record, prover)
@@ -94,7 +96,8 @@ def stand(
         return Standing(FileState.DRIFTED, data)
     if prover.pristine(path, plain):
         return Standing(FileState.REPLACED, data, plain, fresh=True)
-    if plain == data and record.original is not None and TAP_NAME not in data:
+    unmarked = plain == data and record.original is not None and TAP_NAME not in data
+    if unmarked and only_marks:
         # nothing of ours is left in it: the user's file, whatever it was before
         state = FileState.REPLACED if other_version else FileState.OVERWRITTEN
         return Standing(state, data, data, fresh=True)

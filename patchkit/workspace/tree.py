@@ -102,16 +102,19 @@ class Workspace:
 
     def standings(self, paths: Sequence[str]) -> dict[str, Standing]:
         other = self.recorded.version != self.target.version
-        return {
-            path: stand(
+        changing = {one.name for one in self.recorded.recipes if not one.inserts_only}
+        found = {}
+        for path in paths:
+            record = self.recorded.files.get(path)
+            found[path] = stand(
                 path,
                 files.read(self.target.package, path),
-                self.recorded.files.get(path),
+                record,
                 self.prover,
                 other,
+                record is None or changing.isdisjoint(record.recipes),
             )
-            for path in paths
-        }
+        return found
 
     def owned_paths(self) -> list[str]:
         """Files that recorded recipes changed."""

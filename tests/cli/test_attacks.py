@@ -232,3 +232,25 @@ def test_an_answer_that_cannot_be_written(redirect):
     done = subprocess.run(command, shell=True, stderr=subprocess.PIPE, text=True)
     assert done.returncode == (0 if redirect == ">&-" else 4)
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("where", ["far", "near"])
+@pytest.mark.parametrize("also", [(), ("fc-guard", "debug-logging")])
+def test_an_edit_on_top_of_a_recipe_that_leaves_no_marks(cli, site, where, also):
+    """What it took out comes back, and the edit stays."""
+    file = site / "sglang" / DEEPSEEK
+    before = file.read_bytes()
+    names = ("remove-aux-capture", *also)
+    assert cli("apply", *names, "--target", site).code == 0
+    patched = file.read_bytes()
+    assert patched != before
+    lines = patched.split(b"\n")
+    at = len(lines) - 1 if where == "far" else 1500
+    lines.insert(at, b"# a user's own line")
+    file.write_bytes(b"\n".join(lines))
+    said = cli("status", "--target", site)
+    assert "DRIFTED" in said.out and "OVERWRITTEN" not in said.out
+    assert cli("reapply", "--target", site).code == 0
+    assert cli("revert", "--target", site).code == 0
+    left = file.read_bytes().replace(b"# a user's own line\n", b"")
+    assert left == before
