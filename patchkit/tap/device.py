@@ -219,7 +219,6 @@ class Device:
             and loc.device == self._device
             and loc.dim() == 1
             and loc.shape[0] == rows
-            and loc.is_contiguous()
             and loc.dtype in (torch.int64, torch.int32)
         ):
             return loc

@@ -213,12 +213,12 @@ def tap_kernel(
 ):
     """Grid: (programs + 1) * SEGS.
 
-    x [rows, SEGS * W] with ``row_stride`` elements between rows; loc [rows], 0 marks a
-    padding row; with ``loc_stride`` 0 one number stands for all. state int64
-    [1 + models]: records, steps; scratch int64 [SEGS * (HEAD + PARTS * PP)], zeroed
-    once; ring int32 [16 * CAPACITY]. TR rows at a time in tiles of COLS columns; with
-    TR 1 a program has one row. ``first``: this tap opens a forward, the model's step
-    goes up by one. PP: a power of two, at least ``programs`` and the threads.
+    x [rows, SEGS * W] with ``row_stride`` elements between rows; loc [rows], of stride
+    ``loc_stride``, 0 marks a padding row; stride 0: one number stands for all. state
+    int64 [1 + models]: records, steps; scratch int64 [SEGS * (HEAD + PARTS * PP)],
+    zeroed once; ring int32 [16 * CAPACITY]. TR rows at a time in tiles of COLS columns;
+    with TR 1 a program has one row. ``first``: this tap opens a forward, the model's
+    step goes up by one. PP: a power of two, at least ``programs`` and the threads.
     """
     pid = tl.program_id(0)
     SIZE: tl.constexpr = 16 + 7 * PP

@@ -129,7 +129,8 @@ class Launcher:
             state,
             scratch,
             ring,
-            int(loc is not None),
+            # SGLang's draft loop takes every steps-th slot.
+            0 if loc is None else loc.stride(0),
             call,
             model,
             rows,

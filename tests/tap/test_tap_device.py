@@ -263,6 +263,17 @@ def test_a_mask_of_another_length_or_kind_is_no_mask(through, said):
     assert [line["rows"] for line in said.lines] == ["2", "2", "2"]
 
 
+def test_a_mask_may_have_any_stride(through, said):
+    """SGLang's draft loop takes every third slot for a step."""
+    made = through()
+    slots = torch.tensor([[4, 5, 6], [7, 8, 9], [0, 0, 0]])
+    for step in range(2):
+        made.tap.begin("m", batch(slots.t()[step]))
+        made.tap.tap("x", torch.ones(3, 4))
+    made.flush()
+    assert [line["rows"] for line in said.lines] == ["2/3", "2/3"]
+
+
 def test_inference_mode_and_after(through, said):
     made = through()
     for mode in (True, False, True):
