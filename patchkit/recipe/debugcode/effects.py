@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from patchkit.recipe.debugcode import words
 from patchkit.recipe.debugcode.names import Function, Names, Variable
+from patchkit.recipe.debugcode.owners import is_owners
 
 #: Annotations and calls that make an iterator, which can be read once.
 _ITERATOR = re.compile(r"\b(Iterable|Iterator|Generator)\b")
@@ -97,6 +98,8 @@ class Effects:
 
     def _call(self, node: ast.Call, sinks: list[ast.Call]) -> str:
         arguments = [*node.args, *(one.value for one in node.keywords)]
+        if any(one.arg in ("out", "inplace") for one in node.keywords):
+            return f"{shown(node.func)} writes into an argument"
         sink = self.is_output(node)
         if isinstance(sink, str):
             return sink
@@ -243,12 +246,15 @@ class Effects:
 
     def callee(self, node: ast.Call) -> Variable | None:
         """The variable of a function of this file that is called by name, or of a
-        method that is called on ``self``."""
+        method of the class around that is called on ``self``."""
+        variable = self.names.variable.get(node.func)
         if isinstance(node.func, ast.Attribute):
-            base = node.func.value
-            if not (isinstance(base, ast.Name) and base.id in ("self", "cls")):
+            stores = self.names.stores.get(variable, []) if variable else []
+            if not stores or not all(
+                is_owners(self.names, node.func, one.node) for one in stores
+            ):
                 return None
-        return self.names.variable.get(node.func)
+        return variable
 
     def _only_looks(self, node: ast.Call) -> bool:
         builtin = self._builtin(node.func)

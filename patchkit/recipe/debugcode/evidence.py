@@ -13,7 +13,8 @@ from patchkit.recipe.debugcode.names import (
     Variable,
     inside,
 )
-from patchkit.recipe.debugcode.statements import Statements, is_own
+from patchkit.recipe.debugcode.owners import is_own
+from patchkit.recipe.debugcode.statements import Statements
 from patchkit.recipe.debugcode.switch import mentions
 
 _MADE = (
@@ -49,7 +50,7 @@ class Evidence:
                 self._makes(one) for one in stores
             )
         if any(
-            isinstance(one.node, ast.Attribute) and not is_own(one.node)
+            isinstance(one.node, ast.Attribute) and not is_own(self.names, one.node)
             for one in stores
         ):
             return False

@@ -115,7 +115,7 @@ class Left:
         for one in self.names.stores.get(variable, ()):
             statement = one.statement
             if not found.is_covered(statement) and isinstance(
-                statement, (ast.Assign, ast.AnnAssign)
+                statement, (ast.Assign, ast.AnnAssign, ast.AugAssign)
             ):
                 why = self.statements.facts[statement].reason
                 if why in (BEHIND_THE_VARIABLE, PATCHKITS):

@@ -71,6 +71,8 @@ class Names:
         self.parameters: dict[Variable, ast.arg] = {}
         self.called: set[str] = set()
         self.variable: dict[ast.AST, Variable] = {}
+        #: the statement of each access, as in ``Access``
+        self.home: dict[ast.AST, ast.stmt] = {}
         #: what an imported name stands for, as a dotted path
         self.paths: dict[str, str] = {}
         self._scopes: list[_Scope] = []
@@ -182,11 +184,13 @@ class Names:
 
     def _store(self, variable: Variable, node: ast.AST, statement: ast.stmt) -> None:
         self.variable[node] = variable
+        self.home[node] = statement
         self.stores[variable].append(Access(variable, node, statement))
         self.stored[statement].append(variable)
 
     def _load(self, variable: Variable, node: ast.AST, statement: ast.stmt) -> None:
         self.variable.setdefault(node, variable)
+        self.home[node] = statement
         self.loads[variable].append(Access(variable, node, statement))
         self.loaded[statement].append(variable)
 

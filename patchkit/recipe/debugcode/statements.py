@@ -10,12 +10,17 @@ from patchkit.recipe.debugcode import words
 from patchkit.recipe.debugcode.effects import Effects, shown
 from patchkit.recipe.debugcode.helpers import LEAVES, Helpers
 from patchkit.recipe.debugcode.names import (
+    Access,
     Function,
     Names,
     Variable,
     blocks,
+    inside,
 )
+from patchkit.recipe.debugcode.owners import is_own
 
+#: Builtins that return a number or a text.
+_NEW = frozenset(("len", "int", "float", "str", "bool", "repr"))
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
 
@@ -136,25 +141,47 @@ class Statements:
         return self._container(node.func.value)
 
     def _container(self, node: ast.expr) -> Variable | None:
-        if not is_own(node):
+        if not is_own(self.names, node):
             return None
         variable = self.names.variable.get(node)
         if variable is None or variable in self.names.parameters:
             return None
         stores = self.names.stores.get(variable, [])
-        fresh = [self._is_fresh(one.statement) for one in stores]
+        fresh = [self._is_fresh(one) for one in stores]
         return variable if fresh and all(fresh) else None
 
-    def _is_fresh(self, statement: ast.stmt) -> bool:
-        value = getattr(statement, "value", None)
+    def _is_fresh(self, store: Access) -> bool:
+        """Whether it binds a new object, which has no other name."""
+        statement = store.statement
         if isinstance(statement, (ast.Assign, ast.AnnAssign)):
+            targets = getattr(statement, "targets", None) or [statement.target]  # type: ignore[union-attr]
+            value = statement.value
+            if targets != [store.node]:
+                return False
             if isinstance(value, (ast.Dict, ast.List, ast.Set, *_COMPREHENSIONS)):
                 return True
             if isinstance(value, ast.Constant):
                 return True
             if isinstance(value, ast.Call):
-                return self.names.path(value.func) in words.CONTAINERS
+                made = self.names.path(value.func)
+                return made in words.CONTAINERS or made in _NEW
         return False
+
+    def _adds_in_place(self, node: ast.AugAssign) -> str:
+        """Why ``+=`` may change an object that other code has too: it does for lists
+        and tensors. It binds a new one only to what was made for it."""
+        target = node.target
+        if isinstance(target, ast.Subscript):
+            return f"it changes {shown(target)} in place"
+        variable = self.names.variable[target]
+        made = [
+            self._is_fresh(one)
+            for one in self.names.stores[variable]
+            if not isinstance(one.statement, ast.AugAssign)
+        ]
+        if variable in self.names.parameters or not made or not all(made):
+            return f"it may change {shown(target)} in place"
+        return self.effects.uses_up(node.value)
 
     def _assignment(
         self, node: ast.Assign | ast.AnnAssign | ast.AugAssign, fact: Fact
@@ -162,6 +189,8 @@ class Statements:
         fact.kind = "assignment"
         if node.value is not None:
             fact.reason = self.effects.reason(node.value, fact.sinks)
+        if isinstance(node, ast.AugAssign):
+            fact.reason = fact.reason or self._adds_in_place(node)
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         for target in targets:
             if isinstance(target, (ast.Tuple, ast.List)) and node.value is not None:
@@ -182,7 +211,7 @@ class Statements:
             else:
                 fact.writes.append(container)
             fact.reason = fact.reason or inner
-        elif is_own(node):
+        elif is_own(self.names, node):
             fact.writes.append(self.names.variable[node])
         else:
             fact.reason = fact.reason or f"it writes to {shown(node)}"
@@ -221,14 +250,3 @@ class Statements:
 
 
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp)
-
-
-def is_own(node: ast.expr) -> bool:
-    """A name, or an attribute of ``self`` or of a class: where debug code keeps its
-    state."""
-    if not isinstance(node, ast.Attribute):
-        return isinstance(node, ast.Name)
-    base = node.value
-    if isinstance(base, ast.Name):
-        return base.id in ("self", "cls") or base.id[:1].isupper()
-    return ast.unparse(base) in ("type(self)", "self.__class__")

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from patchkit.recipe.debugcode.names import Function, Names
+from patchkit.recipe.debugcode.owners import is_owners
 from patchkit.recipe.debugcode.words import VARIABLE
 
 _OPERATORS: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
@@ -155,10 +156,15 @@ class Switch:
         raise _Unknown
 
     def _bound(self, node: ast.expr) -> Any:
-        """The value of a name that is bound once, or of a function that returns."""
+        """The value of a name that is bound once, or of a function that returns; of an
+        attribute only in the class that binds it."""
         variable = self._names.variable.get(node)
         stores = self._names.stores.get(variable, []) if variable else []
         if len(stores) != 1 or self._depth > 4 or variable in self._names.parameters:
+            raise _Unknown
+        if variable and variable.kind == "attribute" and not (
+            is_owners(self._names, node, stores[0].node)
+        ):  # fmt: skip
             raise _Unknown
         made = stores[0].statement
         if isinstance(made, (ast.Assign, ast.AnnAssign)):
