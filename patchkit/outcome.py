@@ -98,6 +98,9 @@ def _changed_recipes(plan: Plan) -> list[str]:
             said.append(f"{now.name}: options were {old}, are {new} now")
         if now.digest != was.digest and now.name not in plan.names:
             said.append(f"{now.name}: renewed, since its recipe has changed")
+    left = {one.name for one in plan.recipes}
+    for name in sorted(before.keys() - left - set(plan.names)):
+        said.append(f"{name}: taken out too, since this tree does not need it any more")
     return said
 
 
@@ -111,7 +114,8 @@ def _next_steps(workspace: Workspace, plan: Plan) -> list[str]:
         for name in plan.names:
             info = workspace.registry.find(name)
             if info is not None and info.next_step and name in named:
-                steps.append(info.next_step)
+                whose = f"{name}: " if len(named & set(plan.names)) > 1 else ""
+                steps.append(whose + info.next_step)
     return steps
 
 

@@ -136,6 +136,8 @@ def check_options(info: RecipeInfo, options: Mapping[str, str]) -> dict[str, str
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, list(known), 3, 0.5)
+    if close and difflib.SequenceMatcher(None, name, close[0]).ratio() > 0.9:
+        close = close[:1]  # a slip of the finger
     return f"did you mean {' or '.join(close)}?" if close else ""
 
 

@@ -160,7 +160,14 @@ def wrap(text: str, width: int) -> list[str]:
 def status_text(value: Json, style: Style) -> str:
     lines = [f"SGLang {value['target']['sglang']} at {value['target']['package']}"]
     lines += _python_lines(value, style)
+    others = [
+        one["name"]
+        for one in value["recipes"]
+        if one["state"] == FileState.NOT_APPLIED.value and not one["detail"]
+    ]
     for one in value["recipes"]:
+        if one["name"] in others:
+            continue
         state = FileState(one["state"])
         options = "".join(f" {k}={v}" for k, v in one["options"].items())
         version = f" {one['version']}" if one["version"] else ""
@@ -172,6 +179,8 @@ def status_text(value: Json, style: Style) -> str:
         lines += [
             f"  {path:<38} {_state(found, style)}" for path, found in _fold_tap(rows)
         ]
+    if others:
+        lines += ["", *wrap(f"NOT APPLIED: {', '.join(others)}", 78)]
     advice = _advice(value, style)
     return "\n".join([*lines, *([""] if advice else []), *advice])
 
@@ -251,7 +260,8 @@ def outcome_json(outcome: Outcome) -> Json:
 def change_text(value: Json, style: Style) -> str:
     """Text of apply, reapply and revert: what changed and what next."""
     target = value["target"]
-    lines = [style(value["headline"], "bold")]
+    first, *more = wrap(value["headline"], 78)
+    lines = [style(first, "bold"), *(style(f"  {line}", "bold") for line in more)]
     lines.append(style(f"  SGLang {target['sglang']} at {target['package']}", "dim"))
     changed = [one for one in value["files"] if one["change"] != "unchanged"]
     tap = [one for one in changed if one["path"].startswith(TAP_FOLDER + "/")]
@@ -264,14 +274,16 @@ def change_text(value: Json, style: Style) -> str:
     if tap:
         kinds = sorted({one["change"] for one in tap})
         lines.append(f"  {'/'.join(kinds):<8} {TAP_FOLDER}/ ({len(tap)} files)")
+    several = len({one["recipe"] for one in value["outcomes"]}) > 1
     for outcome in value["outcomes"]:
+        whose = f"{outcome['recipe']}: " if several else ""
         for site in outcome["sites"]:
             if site["status"] == Status.NOT_NEEDED.value:
                 text = f"{site['name']} not needed: {site['detail']}"
                 if site["name"] == LEFT_ALONE:
                     place = f"{outcome['path']}:{site['line']}"
                     text = f"{LEFT_ALONE}, {place}: {site['detail']}"
-                lines += _indent(text, style)
+                lines += _indent(whose + text, style)
     for note in value["notes"]:
         lines += _indent(note, style)
     if value.get("commit"):

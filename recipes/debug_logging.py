@@ -7,8 +7,8 @@ returned, in particular whether ``fc`` was applied or silently skipped. Unset, n
 is computed and nothing changes.
 
 Only whole marked lines are added, so a revert is exact even next to edits of yours.
-The taps never change a tensor, never raise into the model, and do nothing while a CUDA
-graph is being captured.
+The taps never change a tensor and never raise into the model. CUDA graphs stay on: a
+tap that is captured in a graph speaks at every replay (docs/taps.md).
 
 In releases without aux-hidden-state capture in ``deepseek_v2.py`` (before
 0.5.4.post2) the site ``deepseek_v2.aux`` is NOT_NEEDED. From 0.5.21 the residual lives

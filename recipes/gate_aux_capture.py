@@ -53,7 +53,7 @@ class GateAuxCapture(Recipe):
     version = 1
     summary = "put the aux-hidden-state capture behind SGLANG_AUX_CAPTURE"
     releases = "0.5.4.post2 - 0.5.23, and trees with aux-capture; recognised by shape"
-    next_step = "SGLANG_AUX_CAPTURE=0 turns the capture off, at the next start"
+    next_step = "0 in its environment variable turns the capture off, at a start"
     after = ("aux-capture",)
     excludes = ("remove-aux-capture",)
     fixes = ("capture-switch[variable]",)

@@ -4,6 +4,8 @@ import subprocess
 
 from clikit import DEEPSEEK, FILES, TAP, process, unchanged, write_recipe
 
+from patchkit.registry import tap_files
+
 
 def test_list_names_each_recipe_with_its_files(cli, recipes):
     write_recipe(recipes, "our-own")
@@ -37,7 +39,8 @@ def test_status_of_a_patched_tree(cli, patched):
     with unchanged(patched):
         said = cli("status", "--target", patched, "--check")
     assert said.code == 0
-    assert said.out.count("APPLIED") == 5  # the recipe, three files, the tap's folder
+    # the recipe, three files, the tap's folder; and the list of those not applied
+    assert said.out.count("APPLIED") == 6
     assert f"{TAP}/ (" in said.out
 
 
@@ -55,9 +58,10 @@ def test_log_lists_entries_newest_first(cli, patched):
     said = cli("log", "--target", patched)
     assert said.code == 0
     lines = [line for line in said.out.splitlines() if not line.startswith(" ")]
+    count = 3 + len(tap_files())
     assert [line.split("  ")[1] for line in lines] == [
-        "Revert debug-logging on SGLang 0.5.9 (8 files)",
-        "Apply debug-logging on SGLang 0.5.9 (8 files)",
+        f"Revert debug-logging on SGLang 0.5.9 ({count} files)",
+        f"Apply debug-logging on SGLang 0.5.9 ({count} files)",
     ]
     assert "Patchkit-Recipe: debug-logging" in said.out
 

@@ -153,7 +153,7 @@ def test_an_interrupt_writes_nothing(cli, site, monkeypatch):
 
 SLIPS = [
     (["apply", "debug-loging", "--target", "T"], "did you mean debug-logging?"),
-    (["show", "logging"], "did you mean debug-logging?"),
+    (["show", "logging"], "did you mean debug-logging or"),
     (["revert", "debug-logings", "--target", "T"], "did you mean debug-logging?"),
     (["apply", "debug-logging", "-O", "layer=all", "--target", "T"], "mean layers?"),
     (
