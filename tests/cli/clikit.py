@@ -48,8 +48,14 @@ class Answer:
         return json.loads(self.raw)
 
     def states(self) -> dict[str, str]:
-        """From ``status --json``: recipe -> state."""
-        return {one["name"]: one["state"] for one in self.json["recipes"]}
+        """From ``status --json``: recipe -> state, of debug-logging and of others that
+        are applied."""
+        found = {one["name"]: one["state"] for one in self.json["recipes"]}
+        return {
+            name: state
+            for name, state in found.items()
+            if state != "NOT APPLIED" or name == "debug-logging"
+        }
 
     def file_states(self, recipe: str = "debug-logging") -> dict[str, str]:
         found = next(one for one in self.json["recipes"] if one["name"] == recipe)

@@ -4,6 +4,8 @@ import pytest
 from clikit import DEEPSEEK, FILES, LLAMA, TAP, edit, refused, unchanged
 from support import git, snapshot
 
+from patchkit.registry import tap_files
+
 APPLY = ("apply", "debug-logging", "--commit", "--target")
 
 
@@ -26,7 +28,9 @@ def test_a_commit_of_just_our_files_with_trailers(cli, checkout):
     assert all("patchkit_tap" in x or x[14:] in FILES for x in files)
     assert f"python/sglang/{TAP}/__init__.py" in files
     message = git(checkout, "log", "-1", "--format=%B")
-    assert message.startswith("Apply debug-logging on SGLang 0.5.9 (8 files)\n")
+    count = 3 + len(tap_files())
+    subject = f"Apply debug-logging on SGLang 0.5.9 ({count} files)\n"
+    assert message.startswith(subject)
     assert "Patchkit-Recipe: debug-logging" in message
     assert git(checkout, "status", "--porcelain") == ""
     assert git(checkout, "rev-list", "--count", "HEAD") == "2\n"

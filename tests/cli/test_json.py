@@ -29,7 +29,7 @@ def test_status(cli, patched):
     assert {"target", "imported", "is_imported", "recipes"} <= set(value)
     assert set(value["target"]) == TARGET
     assert value["target"]["sglang"] == "0.5.9"
-    (recipe,) = value["recipes"]
+    (recipe,) = (one for one in value["recipes"] if one["name"] == "debug-logging")
     assert set(recipe) == {"name", "version", "options", "state", "detail", "files"}
     assert {"path": FILES[0], "state": "APPLIED"} in recipe["files"]
 
