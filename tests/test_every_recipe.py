@@ -17,7 +17,7 @@ import libcst as cst
 import pytest
 from libcst.codemod import CodemodContext
 from support import RELEASES, ROOT, stock
-from test_releases import all_releases, releases
+from test_releases import all_releases
 
 from patchkit import engine
 from patchkit.model import Outcome, RecipeInfo, Status
@@ -28,6 +28,7 @@ from patchkit.textdiff import added_and_removed
 GOLDEN = ROOT / "tests" / "golden"
 INFOS = {info.name: info for info in Registry().near()}
 recipes = pytest.mark.parametrize("name", INFOS)
+releases = all_releases(("0.4.9", "0.5.9", "0.5.15", "0.5.23"))
 
 
 def sources(info: RecipeInfo, release: str) -> Iterator[tuple[str, bytes]]:
@@ -66,7 +67,7 @@ def test_it_fits_is_idempotent_and_strips_to_the_original(name, release):
             assert all(len(line.rstrip(b"\n")) <= 88 for line in lines)
 
 
-@all_releases(("0.4.6", "0.5.5", "0.5.9", "0.5.15", "0.5.23"))
+@all_releases(("0.5.9", "0.5.23"))
 @recipes
 def test_libcst_over_the_whole_file_gives_the_same(name, release):
     info, recipe = INFOS[name], load(INFOS[name])
@@ -76,7 +77,7 @@ def test_libcst_over_the_whole_file_gives_the_same(name, release):
         assert whole == found.source
 
 
-@pytest.mark.parametrize("release", ["0.4.9", "0.5.9", "0.5.15", "0.5.23"])
+@pytest.mark.parametrize("release", ["0.5.3", "0.5.9"])
 @recipes
 def test_a_formatter_leaves_marked_lines_alone(name, release, tmp_path):
     for _, found in outcomes(INFOS[name], release):
