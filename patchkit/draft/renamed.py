@@ -70,6 +70,9 @@ def write_renamed(
             elif file.name == CONFIG and config is not None:
                 _write(new, json.dumps(config, indent=2).encode() + b"\n")
                 told.append(f"{file.name}: as SGLang reads it")
+            elif file.name == CONFIG:  # a finding may ask for an edit of it
+                shutil.copyfile(file, new)
+                told.append(f"{file.name}: copied")
             else:
                 told.append(f"{file.name}: {_link(file, new)}")
         os.chmod(aside, 0o777 & ~_umask())

@@ -59,8 +59,10 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        """0, or 1 if something is an error."""
-        return 1 if self.count(Severity.ERROR) else 0
+        """0; 1 if something is an error; 4 if the target could not be asked."""
+        if self.count(Severity.ERROR):
+            return 1
+        return 4 if any(one.code == "target-not-built" for one in self.findings) else 0
 
 
 def check_draft(

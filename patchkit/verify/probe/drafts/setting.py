@@ -125,6 +125,7 @@ def knows_type(fields: Mapping[str, Any]) -> bool:
 def _bag(fields: Mapping[str, Any], ledger: Ledger) -> Any:
     from transformers import PretrainedConfig
 
+    fields = {"pad_token_id": None, **fields}  # no longer a default of transformers'
     if "kv_lora_rank" in fields:
         fields = {"rope_theta": 10000.0, **fields}
         if not fields.get("rope_scaling"):
