@@ -23,6 +23,8 @@ from patchkit.recipes.remove_debug_logging import RemoveDebugLogging
 RELEASES = ("0.4.6", "0.5.5", "0.5.9", "0.5.15", "0.5.23")
 FILES = GateDebugLogging.files
 CONSTANT = "_EAGLE3_DEBUG_ON"
+#: Log files are among what is put in.
+DUMPS = {"dumps": "yes"}
 
 #: Whole statements around a name {x} that is bound; {n} is a number of their own.
 PIECES = (
@@ -176,7 +178,7 @@ PATCHED = st.builds(
 @settings(max_examples=50, deadline=None)
 @given(PATCHED)
 def test_what_was_only_added_is_taken_out_to_the_byte(case):
-    found = engine.apply(RemoveDebugLogging, case.patched, case.path)
+    found = engine.apply(RemoveDebugLogging, case.patched, case.path, DUMPS)
     assert found.status is Status.CHANGED, [s.detail for s in found.sites]
     assert not difference(case.stock, found.source)
     assert found.source == case.stock
@@ -219,6 +221,6 @@ def test_gated_code_is_the_same_code_and_is_taken_out_to_the_byte(case):
         after.body.remove(added[0])
     assert ast.dump(after) == ast.dump(before)
 
-    removed = engine.apply(RemoveDebugLogging, found.source, case.path)
+    removed = engine.apply(RemoveDebugLogging, found.source, case.path, DUMPS)
     assert not difference(case.stock, removed.source)
     assert removed.source == case.stock

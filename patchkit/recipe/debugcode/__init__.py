@@ -22,8 +22,8 @@ from patchkit.recipe.debugcode.remove import Removal
 @dataclass(frozen=True)
 class Edited:
     """``places``: the lines (1-based) that were changed; ``left``: what looks like
-    debug code and was left alone, as (line, code: reason); ``gated``: whether the
-    constant was there before."""
+    debug code and was left alone, as (line of the edited text, code: reason);
+    ``gated``: whether the constant was there before."""
 
     text: str
     places: tuple[int, ...]
@@ -67,7 +67,11 @@ def _edit(text: str, also: Wanted, kind: type[Gate] | type[Removal]) -> Edited:
         pinned += unowned
     done = edit.result()
     places = [one.lineno for one in (*code.outermost(), *code.dead, *code.live)]
-    left = [(one.lineno, describe(one, why)) for one, why in code.left]
+    where = edit.lines.place
+    left = [
+        (where.get(one.lineno, one.lineno), describe(one, why))
+        for one, why in code.left
+    ]
     if done == text:
         places = []
     gated = any(map(is_ours, finder.names.tree.body))

@@ -7,13 +7,11 @@ import re
 from dataclasses import dataclass
 
 from patchkit.recipe.debugcode import words
+from patchkit.recipe.debugcode.files import Files
+from patchkit.recipe.debugcode.iterators import Iterators
+from patchkit.recipe.debugcode.methods import Methods
 from patchkit.recipe.debugcode.names import Function, Names, Variable
 from patchkit.recipe.debugcode.owners import is_owners
-
-#: Annotations and calls that make an iterator, which can be read once.
-_ITERATOR = re.compile(r"\b(Iterable|Iterator|Generator)\b")
-_NAMED_ITERATOR = re.compile(r"^weights$|iter|generator|stream|loader")
-_MAKES_ITERATOR = frozenset(["iter", "map", "filter", "zip", "reversed", "enumerate"])
 
 DUMPS = "writes a dump (-O dumps=yes takes it out too)"
 
@@ -46,6 +44,9 @@ class Effects:
         self.wanted = wanted
         self.helpers: set[Variable] = set()
         self.printing: set[Variable] = set()
+        self.files = Files(names)
+        self.methods = Methods(names)
+        self.iterators = Iterators(names, self._only_looks)
 
     def reason(self, node: ast.AST, sinks: list[ast.Call]) -> str:
         """Why evaluating may change something, or nothing. Output is no change: the
@@ -78,23 +79,7 @@ class Effects:
 
     def uses_up(self, node: ast.expr) -> str:
         """Why iterating over ``node`` may take something from who reads it next."""
-        if not isinstance(node, ast.Name):
-            return ""
-        variable = self.names.variable.get(node)
-        if variable is None:
-            return ""
-        parameter = self.names.parameters.get(variable)
-        annotation = parameter.annotation if parameter is not None else None
-        if annotation is not None:
-            once = bool(_ITERATOR.search(ast.unparse(annotation)))
-        else:
-            once = parameter is not None and bool(_NAMED_ITERATOR.search(node.id))
-        for store in self.names.stores.get(variable, ()):
-            value = getattr(store.statement, "value", None)
-            once = once or isinstance(value, ast.GeneratorExp)
-            if isinstance(value, ast.Call):
-                once = once or words.dotted(value.func) in _MAKES_ITERATOR
-        return f"it may use up the iterator `{node.id}`" if once else ""
+        return self.iterators.uses_up(node)
 
     def _call(self, node: ast.Call, sinks: list[ast.Call]) -> str:
         arguments = [*node.args, *(one.value for one in node.keywords)]
@@ -106,6 +91,8 @@ class Effects:
         if sink:
             sinks.append(node)
         elif not self._only_looks(node):
+            if self.files.opens(node):
+                return self._why_open(node)
             return f"{shown(node.func)} may do more than look"
         if isinstance(node.func, ast.Attribute):
             arguments.insert(0, node.func.value)
@@ -114,7 +101,8 @@ class Effects:
             if found:
                 return found
         joins = isinstance(node.func, ast.Attribute) and node.func.attr == "join"
-        if joins or self._builtin(node.func) in words.CONSUMERS:
+        chains = self.names.path(node.func).startswith("itertools.")
+        if joins or chains or self._builtin(node.func) in words.CONSUMERS:
             return self._consumes(node)
         return ""
 
@@ -151,6 +139,9 @@ class Effects:
         if path and path in self.wanted.calls:
             return True
         if path in words.DUMPS or self._writes_array(node):
+            for one in node.args:
+                if self.files.opened(one) and not self.is_handle(one):
+                    return f"{shown(one)} may be no debug log"
             return self.wanted.dumps or f"{shown(node.func)} {DUMPS}"
         if self._is_logger_call(node, last):
             return self._names_subject(node)
@@ -169,6 +160,9 @@ class Effects:
                 self.names.path(one.value).startswith("sys.")
                 or self.is_handle(one.value)
             ):
+                for call in self.files.opened(one.value):
+                    if self.files.is_log(call):
+                        return f"its file {DUMPS}"
                 return f"it prints into {shown(one.value)}, which may be no log"
         return True
 
@@ -190,27 +184,18 @@ class Effects:
         return bool(pattern and pattern.search(ast.unparse(node)))
 
     def is_handle(self, node: ast.expr) -> bool:
-        """Whether this is a file that the code opened to write, and nothing else."""
-        variable = self.names.variable.get(node)
-        stores = self.names.stores.get(variable, []) if variable else []
-        return bool(stores) and all(self._opens(one.statement) for one in stores)
-
-    def _opens(self, statement: ast.stmt) -> bool:
-        if isinstance(statement, (ast.Assign, ast.AnnAssign)):
-            return statement.value is not None and self.is_open(statement.value)
-        if isinstance(statement, ast.With):
-            return all(self.is_open(one.context_expr) for one in statement.items)
-        return False
+        """Whether this is a debug log that the code opened, and nothing else."""
+        opened = self.files.opened(node)
+        return bool(opened) and all(map(self.is_open, opened))
 
     def is_open(self, node: ast.expr) -> bool:
-        """``open(path, mode)`` in a mode that writes text or bytes."""
-        if not isinstance(node, ast.Call) or self._builtin(node.func) != "open":
-            return False
-        mode = [*node.args[1:2], *(k.value for k in node.keywords if k.arg == "mode")]
-        return bool(mode) and all(
-            isinstance(one, ast.Constant) and bool({*"wax"} & {*str(one.value)})
-            for one in mode
-        )
+        """Whether this opens a debug log, and dumps are wanted."""
+        return self.wanted.dumps and self.files.is_log(node)
+
+    def _why_open(self, node: ast.Call) -> str:
+        if self.files.is_log(node):
+            return f"`open` {DUMPS}"
+        return "it writes a file that may be no debug log"
 
     def _hooks_output(self, node: ast.Call) -> bool:
         """Registering a hook that prints and returns nothing."""
@@ -270,20 +255,4 @@ class Effects:
             return True
         if not isinstance(node.func, ast.Attribute):
             return False
-        method, base = node.func.attr, node.func.value
-        if method in words.CONVERSIONS:
-            return self._is_tensor(base)
-        if method == "get":
-            return bool(node.args) and not node.keywords
-        return method in words.METHODS or words.only_looks(method)
-
-    def _is_tensor(self, node: ast.expr) -> bool:
-        """Whether a conversion of ``node`` makes a copy: modules are converted in
-        place. A module is called, or an attribute that is not named as a tensor."""
-        if isinstance(node, ast.Name):
-            return node.id not in self.names.called and node.id not in (
-                *("self", "cls", "layer", "module", "model", "mod", "m"),
-            )
-        if isinstance(node, ast.Attribute):
-            return words.is_tensor_name(node.attr)
-        return True
+        return self.methods.only_looks(node, node.func.attr, node.func.value)

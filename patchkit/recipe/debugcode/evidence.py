@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 
 from patchkit.recipe.debugcode import words
 from patchkit.recipe.debugcode.effects import Effects
@@ -28,15 +29,28 @@ class Evidence:
     reads: a print of one must not take it along. So that only debug code reads a
     variable is not enough."""
 
-    def __init__(self, names: Names, effects: Effects, statements: Statements):
+    def __init__(
+        self,
+        names: Names,
+        effects: Effects,
+        statements: Statements,
+        lines: Sequence[str],
+    ):
         self.names = names
         self.effects = effects
         self.statements = statements
+        self.lines = lines
+        #: what looks made for debugging but that other files may need, and why
+        self.withheld: dict[Variable, str] = {}
         self._known: dict[Variable, bool] = {}
 
     def is_debug(self, variable: Variable) -> bool:
         if variable not in self._known:
-            self._known[variable] = self._judge(variable)
+            fine = self._judge(variable)
+            why = self._needed_elsewhere(variable) if fine else ""
+            if why:
+                self.withheld[variable] = why
+            self._known[variable] = fine and not why
         return self._known[variable]
 
     def _judge(self, variable: Variable) -> bool:
@@ -61,6 +75,35 @@ class Evidence:
         return bool({"dbg", "debug"} & words.words(variable.name)) or any(
             self._is_driven(one) for one in stores
         ) or self._is_added_to(variable)  # fmt: skip
+
+    def _needed_elsewhere(self, variable: Variable) -> str:
+        stores = self.names.stores[variable]
+        for one in stores:
+            if isinstance(one.statement, (ast.Import, ast.ImportFrom)):
+                why = self._keeps_import(one.statement)
+                if why:
+                    return why
+        imported = isinstance(stores[0].statement, (ast.Import, ast.ImportFrom))
+        if variable.kind == "local" or imported or variable.name.startswith("_"):
+            return ""
+        value = getattr(stores[0].statement, "value", None)
+        makes_logger = isinstance(value, ast.Call) and (
+            self.names.path(value.func) == "logging.getLogger"
+        )
+        if makes_logger or words.says_debug(variable.name):
+            return ""
+        return "other files may use it: its name does not begin with an underscore"
+
+    def _keeps_import(self, statement: ast.Import | ast.ImportFrom) -> str:
+        last = statement.end_lineno or statement.lineno
+        if any("noqa" in line for line in self.lines[statement.lineno - 1 : last]):
+            return "its comment says to keep it"
+        paths = [one.name for one in statement.names]
+        if isinstance(statement, ast.ImportFrom):
+            paths = ["" if statement.level else statement.module or ""]
+        if all(map(words.is_quiet_module, paths)):
+            return ""
+        return "importing it may do more than bind a name"
 
     def _makes(self, store: Access) -> bool:
         """A temporary that computes something, not one that names a part."""

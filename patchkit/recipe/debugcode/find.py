@@ -49,15 +49,16 @@ class Finder:
                 self.kept[one] = why
                 self.switched.dead.discard(one)
                 self.switched.live.discard(one)
+        self.evidence = Evidence(self.names, self.effects, self.statements, lines)
         self.left = Left(
             self.names,
             self.effects,
             self.statements,
+            self.evidence,
             self.opaque,
             self.kept,
             resolve=resolve,
         )
-        self.evidence = Evidence(self.names, self.effects, self.statements)
 
     def _only_traces(self, block: list[ast.stmt]) -> bool:
         """Whether code prints, and else only binds locals: SGLang's own tracing."""
@@ -95,6 +96,8 @@ class Finder:
                 if isinstance(call, (ast.Yield, ast.YieldFrom, ast.Await)):
                     return "it yields"
                 said = self.effects.is_output(call) if isinstance(call, ast.Call) else 0
+                if isinstance(call, ast.Call) and self.effects.files.opens(call):
+                    said = self.effects.wanted.dumps or f"`open` {DUMPS}"
                 if isinstance(said, str) and said.endswith(DUMPS):
                     return said
         return ""

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from patchkit.recipe.debugcode.effects import DUMPS, Effects, shown
+from patchkit.recipe.debugcode.evidence import Evidence
 from patchkit.recipe.debugcode.names import Function, Names, Variable
 from patchkit.recipe.debugcode.statements import Statements
 from patchkit.recipe.debugcode.switch import mentions
@@ -44,6 +45,7 @@ class Left:
         names: Names,
         effects: Effects,
         statements: Statements,
+        evidence: Evidence,
         opaque: Mapping[ast.stmt, str],
         kept: Mapping[ast.If, str],
         *,
@@ -52,6 +54,7 @@ class Left:
         self.names = names
         self.effects = effects
         self.statements = statements
+        self.evidence = evidence
         self.opaque = opaque
         self.kept = kept
         self.resolve = resolve
@@ -67,11 +70,15 @@ class Left:
         left: dict[ast.stmt, str] = {}
         for variable in needed:
             left |= self._feeders(variable, found)
+        left |= self._withheld(found)
         for one in self.names.parent:
             if found.is_covered(one) or isinstance(one, Function):
                 continue
             parts = [x for x in ast.iter_child_nodes(one) if isinstance(x, ast.expr)]
-            if any(map(self._prints, parts)):
+            parts += [item.context_expr for item in getattr(one, "items", ())]
+            if any(map(self._prints, parts)) or any(
+                self.effects.files.opens(x) for part in parts for x in ast.walk(part)
+            ):
                 why = self.opaque.get(one) or self.statements.facts[one].reason
                 if one in pinned:
                     why = "it shares its line with other code"
@@ -93,6 +100,23 @@ class Left:
             ),
             key=lambda item: item[0].lineno,
         )
+
+    def _withheld(self, found: DebugCode) -> dict[ast.stmt, str]:
+        """What only debug code reads here, but other files may need."""
+        heads = found.dead | found.live
+        left: dict[ast.stmt, str] = {}
+        for variable, why in self.evidence.withheld.items():
+            readers = {one.statement for one in self.names.loads.get(variable, ())}
+            if all(found.is_covered(x) or x in heads for x in readers) and readers:
+                left |= dict.fromkeys(
+                    (
+                        one.statement
+                        for one in self.names.stores[variable]
+                        if not found.is_covered(one.statement)
+                    ),
+                    f"only debug code reads `{variable.name}` here, but {why}",
+                )
+        return left
 
     def _prints(self, part: ast.expr) -> bool:
         return any(

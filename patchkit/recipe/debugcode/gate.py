@@ -95,6 +95,6 @@ class Gate:
         """Nothing between but comments on debug code: other lines are the release's,
         and a blank one of it would go with the gated code when that is removed."""
         return all(
-            is_comment(line) and comment_is_debug(line, False)
+            is_comment(line) and comment_is_debug(line)
             for line in self.lines.old[end_line(last) : first_line(one)]
         )

@@ -12,7 +12,7 @@ import token
 import tokenize
 from collections.abc import Sequence
 
-from patchkit.recipe.debugcode.words import comment_is_debug
+from patchkit.recipe.debugcode.words import comment_is_debug, comment_stays
 
 _STARTS = {getattr(token, "FSTRING_START", -1), getattr(token, "TSTRING_START", -1)}
 _ENDS = {getattr(token, "FSTRING_END", -1), getattr(token, "TSTRING_END", -1)}
@@ -57,6 +57,8 @@ class Lines:
         self.new: list[str] = list(self.old)
         self.gone: set[int] = set()
         self.above: dict[int, list[str]] = {}
+        #: where each line is in the result, both 1-based
+        self.place: dict[int, int] = {}
         self._cuts: list[tuple[int, int, int, str]] = []
         self._strings: set[int] | None = None
 
@@ -133,6 +135,7 @@ class Lines:
         made: list[str] = []
         for number, text in enumerate(self.new):
             made += self.above.get(number, [])
+            self.place[number + 1] = len(made) + 1
             if number not in self.gone:
                 made.append(text)
         made += self.above.get(len(self.new), [])
@@ -159,7 +162,7 @@ class Lines:
             while (
                 stop < len(self.old)
                 and is_comment(self.old[stop])
-                and comment_is_debug(self.old[stop], False)
+                and comment_is_debug(self.old[stop])
                 and stop not in self.above
             ):
                 self.gone.add(stop)
@@ -170,20 +173,14 @@ class Lines:
                 indent_of(self.old[top - 1]) == indent and top not in self.above
             ):  # fmt: skip
                 top -= 1
-            alone = self._is_alone(stop, indent)
+            taken = False
             for number in range(top, first):
-                if comment_is_debug(self.old[number], alone):
-                    self.delete(number, first)
-                    break
-
-    def _is_alone(self, stop: int, indent: str) -> bool:
-        while stop in self.gone:
-            stop += 1
-        if stop in self.above:
-            return False
-        if stop >= len(self.old) or is_blank(self.old[stop]):
-            return True
-        return len(indent_of(self.old[stop])) < len(indent)
+                # what follows on a line about debug code goes on about it
+                taken = (taken or comment_is_debug(self.old[number])) and not (
+                    comment_stays(self.old[number])
+                )
+                if taken:
+                    self.delete(number, number + 1)
 
     def _tidy_blank_lines(self) -> None:
         """No more blank lines where lines were deleted than there were on one side;

@@ -70,6 +70,8 @@ class Names:
         self.stored: dict[ast.stmt, list[Variable]] = defaultdict(list)
         self.parameters: dict[Variable, ast.arg] = {}
         self.called: set[str] = set()
+        #: the calls of what is called by a name, or by a method's name
+        self.calls: dict[str, list[ast.Call]] = defaultdict(list)
         self.variable: dict[ast.AST, Variable] = {}
         #: the statement of each access, as in ``Access``
         self.home: dict[ast.AST, ast.stmt] = {}
@@ -218,11 +220,13 @@ class Names:
                     self.loads[variable].append(Access(variable, node, statement))
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             self.called.add(node.func.id)
+            self.calls[node.func.id].append(node)
             if node.func.id in ("getattr", "hasattr") and len(node.args) > 1:
                 named = getattr(node.args[1], "value", None)
                 self.loaded[statement].append(Variable("attribute", str(named)))
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             self.called.add(node.func.attr)
+            self.calls[node.func.attr].append(node)
         if isinstance(node, (*_COMPREHENSION, ast.Lambda)):
             scope = _Scope(node)
             if isinstance(node, ast.Lambda):

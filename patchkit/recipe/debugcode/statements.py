@@ -221,6 +221,8 @@ class Statements:
         heads: list[ast.expr] = []
         if isinstance(node, (ast.If, ast.While)):
             heads = [node.test]
+            if isinstance(node, ast.While) and not self._counts(node):
+                fact.reason = "it may wait for something"
         elif isinstance(node, ast.For):
             heads = [node.iter]
             fact.reason = self.effects.uses_up(node.iter)
@@ -238,14 +240,24 @@ class Statements:
         for head in heads:
             fact.reason = fact.reason or self.effects.reason(head, fact.sinks)
 
+    def _counts(self, node: ast.While) -> bool:
+        """Whether the loop itself changes a local that its test reads."""
+        changed = {v for one in inside(node) for v in self.names.stored[one]}
+        return any(
+            variable.kind == "local" and variable in changed
+            for variable in self.names.loaded[node]
+        )
+
     def _context(self, item: ast.withitem, fact: Fact) -> None:
         call = item.context_expr
         known = isinstance(call, ast.Call) and (
             self.effects.is_open(call) or self.names.path(call.func) in words.CONTEXTS
         )
-        if not known:
+        if isinstance(call, ast.Call) and self.effects.files.opens(call):
+            fact.reason = fact.reason or self.effects.reason(call, fact.sinks)
+        elif not known:
             fact.reason = fact.reason or f"{shown(call)} may do more than look"
-        elif item.optional_vars is not None:
+        if item.optional_vars is not None and not fact.reason:
             self._target(item.optional_vars, fact)
 
 

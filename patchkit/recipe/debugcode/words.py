@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 
 
 def _set(text: str) -> frozenset[str]:
@@ -39,6 +40,8 @@ DUMPS = frozenset(
     )
 )
 HOOKS = _set("register_forward_hook register_forward_pre_hook")
+#: Words in a file's path or contents that make it a debug log.
+LOG_FILES = SUBJECTS | _set("dump dumps log logs trace")
 #: Methods of a file that was opened for writing.
 FILE_METHODS = _set("write writelines flush close")
 
@@ -47,15 +50,17 @@ _TEMPORARY = SUBJECTS | _set(
     "before after pre post prev old orig stat stats dtype tmp dump print seen eagle "
     "printed logged"
 )
+#: Words of a name that tell others that it is for debugging.
+_SAYS_DEBUG = _set("debug dbg trace dump print printed logged")
+#: A comment that tells somebody something else, or a tool.
+_STAYS = re.compile(
+    r"\W*(fmt|type|noqa|pragma|pylint|mypy|isort|yapf|ruff|flake8)\s*:"
+    r"|\W*(noqa|NOTE|TODO|FIXME|XXX|HACK|WARNING|IMPORTANT)\b"
+)
 #: A comment that is about debug code, whatever stands below it.
 _DEBUG_COMMENT = re.compile(
-    r"(?i)\b(debug\w*|dbg|eagle3_debug\w*|print\w*|dump\w*|tracing|logging|sanity"
-    r"|diagnos\w*|inspect\w*)\b|logger\.|^\W*(log|show|report)\b"
-)
-#: A comment in a paragraph of its own with debug code, that may be about it.
-_SUBJECT_COMMENT = re.compile(
-    r"(?i)(?<![a-z])(hidden|aux|norms?|shapes?|dtypes?|eagle3?|states?|tensors?|fc)"
-    r"(?![a-z])"
+    r"(?i)\b(debug\w*|dbg|eagle3_debug\w*|print\w*|dump\w*|logging)\b|logger\."
+    r"|^\W*log\b"
 )
 
 BUILTINS = _set(
@@ -66,7 +71,8 @@ BUILTINS = _set(
 )
 #: Builtins that use up an iterator that they are given.
 CONSUMERS = _set(
-    "list tuple dict set frozenset sorted min max sum any all enumerate zip map filter"
+    "list tuple dict set frozenset sorted min max sum any all enumerate zip map filter "
+    "iter reversed"
 )
 CONTAINERS = frozenset(
     (
@@ -95,6 +101,11 @@ METHODS = _set(
 )
 #: Methods that return a copy of a tensor, and change a module in place.
 CONVERSIONS = _set("float double half bfloat16 to cpu cuda type int long")
+#: Methods by which a module tells about itself; its others may be of any kind.
+ABOUT_MODULES = _set(
+    "named_parameters parameters named_modules modules children named_children "
+    "state_dict extra_repr named_buffers buffers"
+)
 #: Attributes of modules that are tensors.
 _TENSOR = re.compile(
     r"(weight|bias|data|grad|logits|loss|T|(.*_)?(states?|ids|tensor|scale|hidden|buf"
@@ -146,6 +157,18 @@ def names_debugging(name: str) -> bool:
     return len(name.strip("_")) <= 2 or bool(words(name) & _TEMPORARY)
 
 
+def says_debug(name: str) -> bool:
+    """Whether a public name is plainly that of debug code."""
+    return name.lower().startswith("log_") or bool(words(name) & _SAYS_DEBUG)
+
+
+def is_quiet_module(path: str) -> bool:
+    """Whether importing a module does nothing but bind it, or SGLang does it anyway:
+    others may register operators or models."""
+    top = path.split(".")[0]
+    return top in sys.stdlib_module_names or top in ("", "torch", "sglang", "numpy")
+
+
 def is_logger(name: str) -> bool:
     return bool(_LOGGER.fullmatch(name))
 
@@ -160,12 +183,13 @@ def only_looks(path: str) -> bool:
     return bool(_FUNCTIONS.fullmatch(path) or _ASKS.fullmatch(last))
 
 
-def comment_is_debug(comment: str, alone: bool) -> bool:
-    """Whether a comment above debug code goes with it. ``alone``: no code that stays
-    follows right below, so it is about the debug code or about nothing."""
-    return bool(
-        _DEBUG_COMMENT.search(comment) or (alone and _SUBJECT_COMMENT.search(comment))
-    )
+def comment_stays(comment: str) -> bool:
+    return bool(_STAYS.match(comment))
+
+
+def comment_is_debug(comment: str) -> bool:
+    """Whether a comment above debug code talks about it, and goes with it."""
+    return bool(_DEBUG_COMMENT.search(comment)) and not comment_stays(comment)
 
 
 def subjects(call: ast.Call) -> set[str]:
@@ -180,6 +204,13 @@ def subjects(call: ast.Call) -> set[str]:
             elif isinstance(node, ast.Attribute):
                 found |= words(node.attr)
     return found
+
+
+def last_name(node: ast.AST) -> str:
+    """``c`` for ``a().b.c``; nothing for what has no name."""
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def dotted(node: ast.AST) -> str:

@@ -1,0 +1,45 @@
+"""What the calls in a file give for a parameter."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from patchkit.recipe.debugcode.names import Function, Names, Variable
+
+
+class Handed:
+    def __init__(self, names: Names):
+        self.names = names
+        #: scope -> the name that it is called by, and its parameters by position
+        self._called: dict[int, tuple[str, list[str]]] = {}
+        for one in names.parent:
+            if isinstance(one, Function):
+                given = _positional(one.args)
+                if isinstance(names.parent[one], ast.ClassDef):
+                    given = given[1:]
+                self._called[id(one)] = one.name, given
+            elif isinstance(one, ast.Assign) and isinstance(one.value, ast.Lambda):
+                given = _positional(one.value.args)
+                name = ast.unparse(one.targets[0])
+                self._called[id(one.value)] = name, given
+
+    def knows(self, variable: Variable) -> bool:
+        """Whether it is a parameter of a function that has a name."""
+        return variable in self.names.parameters or variable.scope in self._called
+
+    def values(self, parameter: Variable) -> Iterator[ast.expr]:
+        name, given = self._called.get(parameter.scope, ("", []))
+        for call in self.names.calls.get(name, ()):
+            if parameter.name in given:
+                index = given.index(parameter.name)
+                yield from call.args[index : index + 1]
+            else:
+                yield from call.args
+            for keyword in call.keywords:
+                if keyword.arg in (parameter.name, None):
+                    yield keyword.value
+
+
+def _positional(arguments: ast.arguments) -> list[str]:
+    return [one.arg for one in (*arguments.posonlyargs, *arguments.args)]
