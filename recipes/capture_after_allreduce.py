@@ -33,6 +33,7 @@ from patchkit.recipe import (
     NotNeeded,
     Recipe,
     Statement,
+    code,
     deferral_mark,
     find_captures,
     insert,
@@ -91,6 +92,8 @@ class CaptureAfterAllreduce(Recipe):
 
         insertions = []
         for branch in found.inline:
+            if "all_reduce" in code(branch):
+                raise Ambiguous("the capture reduces by itself already: by hand?")
             if not isinstance(branch.body, cst.IndentedBlock):
                 raise Ambiguous("the capture is on the line of its if")
             insertions.append(Insertion(branch.body.body[0], before=reduce))
