@@ -14,12 +14,14 @@ What is debug code is told by data flow, not by names: a statement goes behind t
 if it prints, or if nothing but such code reads what it computes and computing it does
 no more than look. Left alone, and reported with its line and the reason: whatever may
 have an effect (``print(queue.pop())``, a call of a function that is not known only to
-look, a loop over an iterator that others read), statements that share their line with
-other code, and what stands behind a switch of SGLang's own. Code that is behind
-``EAGLE3_DEBUG`` already stays as it is, and so do lines that patchkit inserted
-(``patchkit revert`` is for these). Loggers that say nothing of hidden states are
-debug code only if ``-O pattern=...`` matches them; functions of yours that live in
-another file are named with ``-O calls=dump,self.trace``.
+look, a loop over an iterator that others read, ``+=`` on what others may hold), public
+names that do not say debug, files that may be no debug logs, statements that share
+their line with other code, and what stands behind a switch of SGLang's own. The lines
+reported are those of the edited file. Code that is behind ``EAGLE3_DEBUG`` already
+stays as it is, and so do lines that patchkit inserted (``patchkit revert`` is for
+these). Loggers that say nothing of hidden states are debug code only if ``-O
+pattern=...`` matches them; functions of yours that live in another file are named with
+``-O calls=dump,self.trace``.
 
 The recipe indents lines that are there, instead of adding marked ones. So its changes
 rest on the journal alone: ``patchkit revert`` restores the bytes, but a tree that has

@@ -12,12 +12,17 @@ gone to the byte.
 
 Nothing that has an effect is removed. Left alone, and reported with its line and the
 reason: a print whose arguments may do more than look (``print(queue.pop())``), a
-temporary whose value does, a temporary that may be the release's own, ``torch.save``
-and other dumps (``-O dumps=yes`` takes these out too), and what stands behind a switch
-of SGLang's own. Lines that patchkit inserted are never touched: ``patchkit revert`` is
-for these. Loggers that say nothing of hidden states are debug code only if
-``-O pattern=...`` matches them; functions of yours that live in another file are named
-with ``-O calls=dump,self.trace``.
+temporary whose value does, a temporary that may be the release's own, ``+=`` on what
+other code may hold, a loop that may wait or use up an iterator, an import that may do
+more than bind a name, public names that do not say debug (other files may use them),
+and what stands behind a switch of SGLang's own. ``torch.save``, other dumps and files
+opened to write stay too, with the ``if`` on ``EAGLE3_DEBUG`` around them, of which only
+the prints go: ``-O dumps=yes`` takes them out, files only if their path or what is
+written says that they are debug logs. The lines reported are those of the edited file.
+Lines that patchkit inserted are never touched: ``patchkit revert`` is for these.
+Loggers that say nothing of hidden states are debug code only if ``-O pattern=...``
+matches them; functions of yours that live in another file are named with ``-O
+calls=dump,self.trace``.
 
 The recipe removes lines that are there, instead of adding marked ones. So its changes
 rest on the journal alone: ``patchkit revert`` puts your debug code back to the byte,
