@@ -43,17 +43,20 @@ def test_lines_of_patchkit_are_not_touched(release):
 
 
 def said(recipe, *body: str, **options: str) -> list[str]:
-    """What is reported for a function with this body; the lines are those of it."""
+    """What is reported for a function with this body; the lines are those of it
+    as it is then."""
     source = "import os\nimport torch\n\n\ndef forward(self, x, q):\n    real(x)\n"
     source += "".join(f"    {line}\n" for line in body)
     found = engine.apply(recipe, source.encode(), LLAMA, options)
-    return [f"{s.line - 6}: {s.detail}" for s in found.sites if s.name == "left alone"]
+    start = found.source.decode().split("\n").index("    real(x)") + 1
+    return [f"{s.line - start}: {s.detail}" for s in found.sites if s.name == "left alone"]
 
 
 @pytest.mark.parametrize("recipe", BOTH)
 def test_what_was_left_alone_is_said_with_its_line_and_reason(recipe):
+    line = 3 if recipe is GateDebugLogging else 1
     assert said(recipe, "print(x)", "print(q.pop(), x)") == [
-        "2: `print(q.pop(), x)`: `q.pop` may do more than look"
+        f"{line}: `print(q.pop(), x)`: `q.pop` may do more than look"
     ]
     assert said(recipe, "taken = q.pop()", "print(taken)") == [
         "1: `taken = q.pop()`: only debug code reads `taken`, but `q.pop` may do more"
