@@ -49,7 +49,9 @@ def said(recipe, *body: str, **options: str) -> list[str]:
     source += "".join(f"    {line}\n" for line in body)
     found = engine.apply(recipe, source.encode(), LLAMA, options)
     start = found.source.decode().split("\n").index("    real(x)") + 1
-    return [f"{s.line - start}: {s.detail}" for s in found.sites if s.name == "left alone"]
+    return [
+        f"{s.line - start}: {s.detail}" for s in found.sites if s.name == "left alone"
+    ]
 
 
 @pytest.mark.parametrize("recipe", BOTH)
