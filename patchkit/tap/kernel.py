@@ -231,19 +231,19 @@ def tap_kernel(
         start = x + seg * W
         if ONE:
             gather_one(
-                *(start, loc, here + 16, number, lane, loc_stride, row_stride),
-                *(W, COLS, PP),
-            )
+                start, loc, here + 16, number, lane, loc_stride, row_stride,
+                W, COLS, PP,
+            )  # fmt: skip
         else:
             gather(
-                *(start, loc, here + 16, number, lane, loc_stride, rows, row_stride),
-                *(programs, W, COLS, TR, PP),
-            )
+                start, loc, here + 16, number, lane, loc_stride, rows, row_stride,
+                programs, W, COLS, TR, PP,
+            )  # fmt: skip
     else:
         # Segment 0 comes last: it waits for the others.
         segment = (programs + 1) * SEGS - 1 - pid
         number = (tl.load(scratch + segment * SIZE) + 1) & 0x7FFFFFFF
         _close(
-            *(state, scratch, ring, number, segment, call, model, rows, programs),
-            *(first, SEGS, PP, SIZE, ONE, CAPACITY, TIMER),
-        )
+            state, scratch, ring, number, segment, call, model, rows, programs,
+            first, SEGS, PP, SIZE, ONE, CAPACITY, TIMER,
+        )  # fmt: skip

@@ -18,7 +18,7 @@ pytest.importorskip("triton", reason="no triton; see docs/testing.md")
 ROOT = Path(__file__).parents[2]
 
 COMPILE = """
-import re, sys
+import inspect, re, sys
 sys.path.insert(0, sys.argv[1])
 import importlib
 import triton
@@ -32,12 +32,20 @@ compiler = triton.compiler
 
 def compiled(function, signature, constants, aligned, warps):
     names = function.arg_names
-    source = compiler.ASTSource(
-        fn=function,
-        signature={**signature, **dict.fromkeys(constants, "constexpr")},
-        constexprs=constants,
-        attrs={(names.index(n),): [["tt.divisibility", 16]] for n in aligned},
-    )
+    if "constants" in inspect.signature(compiler.ASTSource).parameters:
+        # triton 3.2, as torch 2.6 has it
+        from triton.backends.compiler import AttrsDescriptor
+
+        hints = dict.fromkeys(map(names.index, aligned), 16)
+        attrs = AttrsDescriptor.from_hints(hints)
+        source = compiler.ASTSource(function, signature, constants, attrs)
+    else:
+        source = compiler.ASTSource(
+            fn=function,
+            signature={**signature, **dict.fromkeys(constants, "constexpr")},
+            constexprs=constants,
+            attrs={(names.index(n),): [["tt.divisibility", 16]] for n in aligned},
+        )
     target = GPUTarget("cuda", 90, 32)
     return triton.compile(source, target=target, options={"num_warps": warps})
 
@@ -59,7 +67,7 @@ def tap(rows, width, itemsize, segments):
         kernel.tap_kernel, signature, constants, [*pointers, "row_stride"], how.warps
     )
     text = made.asm["ttgir"]
-    layouts = dict(re.findall(r"^(#\\w+) = #ttg\\.blocked<(.*)>$", text, re.M))
+    layouts = dict(re.findall(r"^(#\\w+) = #\\w+\\.blocked<(.*)>$", text, re.M))
     found = re.findall(
         r"tt\\.load .*isVolatile = true.*tensor<(\\d+)x!tt\\.ptr<i64>, (#\\w+)>", text
     )
