@@ -41,9 +41,7 @@ def node() -> dict[str, dict[int, tuple[float, float]]]:
     device = process.device_of(x, capturing=False)
     of_batch = part(tap, "forward").of_batch
 
-    def tapped(
-        mask: bool = True, segments: int = 1, clock: bool = True, **changes: int
-    ) -> Any:
+    def tapped(mask: bool = True, segments: int = 1, **changes: int) -> Any:
         def run(x: torch.Tensor) -> None:
             loc = slots(x.shape[0])
             forward = of_batch("m", batch(loc if mask else loc[:0]))
@@ -58,11 +56,8 @@ def node() -> dict[str, dict[int, tuple[float, float]]]:
                 return launching.Plan(**found)
 
             launching.plan = planned
-            timer = launching.kernel.HAS_TIMER
-            launching.kernel.HAS_TIMER = timer and clock
-            device.send(f"x{mask}{clock}{changes}", x, forward, segments=segments)
+            device.send(f"x{mask}{changes}", x, forward, segments=segments)
             launching.plan = plan
-            launching.kernel.HAS_TIMER = timer
 
         return run
 
@@ -70,11 +65,8 @@ def node() -> dict[str, dict[int, tuple[float, float]]]:
         "a node that does nothing": lambda x: nothing[(1,)](x),
         "tap": tapped(),
         "tap, no mask": tapped(mask=False),
-        "tap, 8 warps, 2048 columns": tapped(warps=8, columns=2048, tile_rows=1),
-        "tap, 8 warps, 1024 columns": tapped(warps=8, columns=1024, tile_rows=1),
-        "tap, no timer": tapped(clock=False),
+        "tap, 4 warps, 1024 columns": tapped(warps=4, columns=1024, tile_rows=1),
         "tap, 3 segments": tapped(segments=3),
-        "tap, 3 segments, no timer": tapped(segments=3, clock=False),
         "torch.linalg.vector_norm": lambda x: torch.linalg.vector_norm(
             x, dtype=torch.float32
         ),
