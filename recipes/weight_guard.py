@@ -21,13 +21,12 @@ the draft's ``target_hidden_size`` differs from its hidden size (``set_embed`` d
 nothing then), and ``lm_head`` where ``load_lm_head_from_target`` is set. So are
 ``k_scale`` and ``v_scale``, which have a default.
 
-By default a first load that leaves parameters unwritten ends in a ValueError that names
-them; -O report=warning logs it. Names that are only dropped are logged. Whatever is
-loaded later (weight updates, also from disk), and tensors that come as a list at any
-time (updates of a server that started with random weights), are partial: only dropped
-names are said, in the log. Loading is observed, never changed; nothing of it is left in
-a forward pass. A loader that reads all tensors before it writes the first hides which
-wrote what; then only unwritten parameters are reported.
+By default the first load ends in a ValueError that names them; -O report=warning logs
+it. Whatever is loaded later (weight updates, also from disk), and tensors that come as
+a list at any time (updates of a server that started with random weights), are partial:
+only dropped names are said, in the log. Loading is observed, never changed; nothing of
+it is left in a forward pass. A loader that reads all tensors before it writes the
+first hides which wrote what; then only unwritten parameters are reported.
 
 All releases have this shape: 0.4.6 - 0.4.8.post1, which load through ``llama.py``, too.
 There, ``fc`` has a bias that published checkpoints do not hold, so it is random, and
@@ -87,7 +86,7 @@ class WeightGuard(Recipe):
     def watch(self) -> list[str]:
         lines = _WATCH.splitlines()
         if self.chosen["report"] == "warning":
-            start = lines.index("            if full and bare:")
+            start = lines.index("            if full:")
             del lines[start : start + 2]
         return lines
 
@@ -212,7 +211,7 @@ def reports_weights(load_weights):
                 " the checkpoint's names with those that"
                 " llama_eagle3.py takes in load_weights"
             )
-            if full and bare:
+            if full:
                 raise ValueError(problem)
             logging.getLogger(__name__).warning(problem)
         return result
