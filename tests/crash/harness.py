@@ -199,7 +199,7 @@ def preload() -> None:
 def _remembered(function: Callable[..., Any]) -> Callable[..., Any]:
     known: dict[Any, Any] = {}
 
-    def remembered(*arguments: Any) -> Any:
+    def remembered(*arguments: Any, **named: Any) -> Any:
         # a recipe's class is made anew each time the recipe is loaded
         key = tuple(
             one.recipe_name()
@@ -207,10 +207,10 @@ def _remembered(function: Callable[..., Any]) -> Callable[..., Any]:
             else str(one)
             if isinstance(one, dict)
             else one
-            for one in arguments
+            for one in (*arguments, *named.values())
         )
         if key not in known:
-            known[key] = function(*arguments)
+            known[key] = function(*arguments, **named)
         return known[key]
 
     return remembered
