@@ -65,7 +65,7 @@ def node() -> dict[str, dict[int, tuple[float, float]]]:
         "a node that does nothing": lambda x: nothing[(1,)](x),
         "tap": tapped(),
         "tap, no mask": tapped(mask=False),
-        "tap, 4 warps, 1024 columns": tapped(warps=4, columns=1024, tile_rows=1),
+        "tap, 8 warps, 2048 columns": tapped(warps=8, columns=2048, tile_rows=1),
         "tap, 3 segments": tapped(segments=3),
         "torch.linalg.vector_norm": lambda x: torch.linalg.vector_norm(
             x, dtype=torch.float32

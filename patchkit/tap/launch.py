@@ -45,7 +45,7 @@ def plan(rows: int, width: int, itemsize: int, segments: int) -> Plan | None:
     """
     most = MOST_PROGRAMS if segments <= 4 else MOST_PROGRAMS // 2
     if rows <= most:
-        tile_rows, warps, programs = 1, 4 if rows <= 8 else 8, max(rows, 1)
+        tile_rows, warps, programs = 1, 4, max(rows, 1)
         columns = warps * 32 * (16 // itemsize)
     elif rows <= 4 * most:
         tile_rows, warps, programs = 2, 4, min((rows + 1) // 2, most)
