@@ -8,6 +8,7 @@ and of those it has open the part that is in its memory, or that it has read.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterable
@@ -142,8 +143,11 @@ def _position(pid: int, file: str) -> int:
 def read_checkpoint(folder: Path) -> Checkpoint:
     """The weights files of a folder; of several kinds the one that SGLang prefers."""
     sizes: dict[str, int] = {}
-    for one in sorted(folder.iterdir()):
-        if _WEIGHTS.search(one.name):
-            sizes[one.name] = one.stat().st_size
+    # what is there may go while one looks, as in a temporary folder
+    with contextlib.suppress(OSError):
+        for one in sorted(folder.iterdir()):
+            if _WEIGHTS.search(one.name):
+                with contextlib.suppress(OSError):
+                    sizes[one.name] = one.stat().st_size
     preferred = {k: v for k, v in sizes.items() if k.endswith(".safetensors")}
     return Checkpoint(str(folder), preferred or sizes)

@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -118,11 +119,12 @@ class Watching:
 
     def __init__(self, *arguments: str, env: dict[str, str], stdin: Any = None) -> None:
         command = [sys.executable, "-m", "patchkit", "watch", "--json", *arguments]
+        self._talk = tempfile.TemporaryFile()  # noqa: SIM115
         self.process = subprocess.Popen(
             command,
             stdin=stdin or subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self._talk,
             text=True,
             env=env | {"PYTHONPATH": ""},
         )
@@ -138,7 +140,18 @@ class Watching:
             self.came.append(time.time())
             if wanted(event):
                 return event
-        raise AssertionError(f"it never came; events: {self.events[-3:]}")
+        code = self.process.wait(60)
+        self._talk.seek(0)
+        # the server's log is among it
+        said = [
+            line
+            for line in self._talk.read().decode("utf-8", "replace").splitlines()
+            if not line.startswith("[")
+        ]
+        raise AssertionError(
+            f"it never came; exit code {code}, events {self.events[-2:]}, said"
+            f" {said[-40:]}"
+        )
 
     def verdict(self) -> dict[str, Any]:
         found = self.until(lambda event: event["event"] == "verdict")
