@@ -18,6 +18,9 @@ from patchkit.watch.threads import Work
 
 RANK = "sglang::scheduler"
 
+#: What psutil raises, besides its own errors, for a process that is going while it is
+#: looked at: files in /proc are empty then ("/proc/7/io file was empty").
+_GOING = (OSError, RuntimeError, ValueError, IndexError)
 #: Seconds between looks for new processes; and how many times longer than one takes.
 SCAN, SHARE = 1.0, 20.0
 
@@ -73,9 +76,10 @@ class Tree:
         """The ranks, and the others."""
         ranks: list[ProcessSample] = []
         others: list[ProcessSample] = []
+        processes = self.processes()
         # what a rank has started counts as the rank's
         helpers = {pid for some in self._helpers.values() for pid in some}
-        for process in self.processes():
+        for process in processes:
             rank = self._rank_of(process)
             if rank is None and process.pid in helpers:
                 continue
@@ -104,7 +108,7 @@ class Tree:
             return known
         try:
             command = process.cmdline()
-        except self.psutil.Error:
+        except (self.psutil.Error, *_GOING):
             return None
         title = command[0] if command else ""
         if not title.startswith(RANK):
@@ -122,10 +126,10 @@ class Tree:
                 times = process.cpu_times()
                 memory = process.memory_info().rss
                 status = process.status()
-        except self.psutil.NoSuchProcess:
-            return None
         except self.psutil.AccessDenied:
             self.denied = True
+            return None
+        except (self.psutil.Error, *_GOING):
             return None
         if status == self.psutil.STATUS_ZOMBIE:
             return ProcessSample(rank, pid, 0.0, 0, 0, "Z", 0.0, exit_status(pid))
@@ -134,7 +138,7 @@ class Tree:
             if child in self._known:
                 try:
                     used = self._known[child].cpu_times()
-                except self.psutil.Error:
+                except (self.psutil.Error, *_GOING):
                     continue
                 helpers += used.user + used.system
         work = self._work.setdefault(pid, Work())
@@ -153,8 +157,10 @@ class Tree:
     def _read(self, process: Any) -> int:
         try:
             told = process.io_counters()
-        except (self.psutil.Error, OSError):
+        except (self.psutil.AccessDenied, PermissionError):
             self.denied = True
+            return 0
+        except (self.psutil.Error, *_GOING):
             return 0
         # by system calls (with what the page cache had), or through memory maps
         return int(max(told.read_chars, told.read_bytes))
