@@ -14,18 +14,18 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Protocol
 
 from . import emit
 from .calls import Call, Calls
 from .ring import Record, Ring
 from .settings import Settings
-from .statistics import RowStatistics
+from .voice import Voice
 
 _TICK = 1024e-9
 _BUSY, _IDLE = 0.001, 0.02
-_BATCH = 512
+_BATCH = 16
+_MOST_VOICES = 4096
 _MOST_PARTS = 64
 _TELL_LOSS_EVERY = 1.0
 
@@ -71,6 +71,7 @@ class Lane:
     timed: bool
     owner: object
     clock: Clock = field(default_factory=Clock)
+    voices: dict[tuple[int, int, int], Voice] = field(default_factory=dict)
     parts: dict[tuple[int, int], list[Record]] = field(default_factory=dict)
     # Steps of models that turned out to be warm-ups.
     idle: dict[str | None, int] = field(default_factory=dict)
@@ -87,6 +88,7 @@ class Reader:
         self._lanes: list[Lane] = []
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._written: dict[int, bytes] = {}
         self.failures = 0
 
     def add(self, lane: Lane) -> None:
@@ -118,11 +120,21 @@ class Reader:
             time.sleep(pause)
             busy = False
             # Nothing of ours may end the thread, or print a traceback of it.
-            with contextlib.suppress(Exception), self._lock:
-                for lane in list(self._lanes):
-                    busy |= self._drain(lane)
-                    self._tell_loss(lane, now=False)
+            with contextlib.suppress(Exception):
+                while self._some():
+                    busy = True
+                    # Let the server have the interpreter.
+                    time.sleep(0)
             pause = _BUSY if busy else min(pause * 1.5, _IDLE)
+
+    def _some(self) -> bool:
+        """Say a few records of each lane; whether there were some."""
+        busy = False
+        with self._lock:
+            for lane in list(self._lanes):
+                busy |= self._drain(lane)
+                self._tell_loss(lane, now=False)
+        return busy
 
     def _drain(self, lane: Lane) -> bool:
         """Whether there was something."""
@@ -138,6 +150,9 @@ class Reader:
                     with contextlib.suppress(Exception):
                         text = f"a record was not said: {type(error).__name__}: {error}"
                         emit.say("ring", text, level=logging.WARNING)
+        written, self._written = self._written, {}
+        for rank, data in written.items():
+            self._json.write(rank, data)
         return count > 0
 
     def _take(self, lane: Lane, record: Record, seen: float) -> None:
@@ -155,7 +170,7 @@ class Reader:
         if not self._settings.wants_step(record.step):
             return
         for group in [records] if call.joined else [[one] for one in records]:
-            self._say(call, group, gpu, when)
+            self._say(lane, call, group, gpu, when)
 
     @staticmethod
     def _complete(lane: Lane, call: Call, record: Record) -> list[Record]:
@@ -182,32 +197,26 @@ class Reader:
         return not call.counted and lane.idle.get(call.model) == record.step
 
     def _say(
-        self, call: Call, records: Sequence[Record], gpu: float | None, when: float
+        self,
+        lane: Lane,
+        call: Call,
+        records: Sequence[Record],
+        gpu: float | None,
+        when: float,
     ) -> None:
-        record = records[-1]
-        known = call.shape[:1] != (None,)
-        shape = call.shape if known else (record.total, *call.shape[1:])
-        subject = SimpleNamespace(shape=shape, dtype=call.dtype)
-        statistics = _joined(records, call.width) if call.supported else None
-        fields: dict[str, object] = {}
-        if call.layers:
-            fields["layer"] = call.layers[record.segment]
-        fields |= call.fields
-        if len(records) > 1:
-            fields["segment_norms"] = [part.norm for part in records]
-        if call.mode is not None:
-            fields["mode"] = call.mode
-        if call.batch is not None:
-            fields["batch"] = call.batch
-        fields["captured"] = int(call.captured)
-        text = emit.line(call.rank, record.step, subject, statistics, fields)
-        emit.say(call.site, text)
-        if self._settings.directory is not None:
-            if gpu is not None:
-                fields["gpu_time"] = round(gpu, 6)
-            values = (call.site, call.model, call.rank, record.step, subject)
-            data = emit.record(*values, statistics, fields, when=round(when, 6))
-            self._json.write(call.rank, data)
+        one = records[0]
+        key = (one.call, one.segment, one.total)
+        voice = lane.voices.get(key)
+        if voice is None:
+            if len(lane.voices) >= _MOST_VOICES:
+                lane.voices.clear()
+            voice = Voice(call, one.segment, one.total, timed=lane.timed)
+            lane.voices[key] = voice
+        json = self._settings.directory is not None
+        line, data = voice.speak(records, gpu, when, json=json)
+        emit.say(call.site, line)
+        if json:
+            self._written[call.rank] = self._written.get(call.rank, b"") + data
 
     def _tell_loss(self, lane: Lane, *, now: bool) -> None:
         count = lane.ring.lost - lane.told
@@ -224,20 +233,3 @@ class Reader:
             rank = emit.global_rank()
             fields = {"count": count, "total": lane.ring.lost}
             self._json.write(rank, emit.event("ring", "lost", None, rank, fields))
-
-
-def _joined(records: Sequence[Record], width: int) -> RowStatistics:
-    """Statistics over the segments of one tensor, each ``width`` wide."""
-    rows = records[0].rows
-    elements = rows * width
-    nonfinite = sum(record.nonfinite for record in records)
-    total = math.fsum(record.share * elements for record in records)
-    return RowStatistics(
-        norm=math.hypot(*(record.norm for record in records)),
-        mean=total / max(elements * len(records) - nonfinite, 1),
-        absmax=max(record.absmax for record in records),
-        nonfinite=nonfinite,
-        rows=rows,
-        row_norm_min=min(record.least for record in records),
-        row_norm_max=max(record.greatest for record in records),
-    )

@@ -62,7 +62,9 @@ class Record:
 
 def checksum(words: tuple[int, ...]) -> int:
     """Of 16 words; what the kernels compute in wrapping 32-bit arithmetic."""
-    return sum(w * k for w, k in zip(words, WEIGHTS, strict=True)) & _MASK
+    a, b, c, d, e, f, g, _, h, i, j, _, k, m, _, _ = words
+    low = a + b * 3 + c * 5 + d * 7 + e * 9 + f * 11 + g * 13
+    return (low + h * 17 + i * 19 + j * 21 + k * 25 + m * 27) & _MASK
 
 
 def encode(record: Record) -> bytes:
@@ -154,7 +156,9 @@ class Ring:
         """The record, if ``data`` is number ``number`` and complete."""
         words = _INTS.unpack(data)
         want = (number + 1) & _MASK
-        if any(words[i] != want for i in _SEQUENCE) or checksum(words) != words[14]:
+        if not (words[3] == words[7] == words[11] == words[15] == want):
+            return None
+        if checksum(words) != words[14]:
             return None
         fields = _FIELDS.unpack(data)
         return Record(

@@ -112,3 +112,91 @@ def test_plans():
                         shapes.add((how.bucket, how.tile_rows, how.columns, how.warps))
     assert len(shapes) <= 5
     assert launch.plan(1, 1 << 20, 2, 1) is None
+
+
+# ---- voice: templates must say what emit would have said
+
+
+def record(order, **changes):
+    ring = importlib.import_module("patchkit.tap.ring")
+    number = order.uniform
+    fields = dict(
+        call=1,
+        segment=0,
+        step=order.randint(1, 10**6),
+        rows=5,
+        total=8,
+        norm=number(0, 1e6),
+        absmax=number(0, 1e-9),
+        share=number(-1, 1),
+        nonfinite=order.choice([0, 3]),
+        least=number(0, 1),
+        greatest=number(1, 1e38),
+        ticks=0,
+        sequence=1,
+    )
+    return ring.Record(**{**fields, **changes})
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_voice_says_what_emit_says(seed):
+    import json
+    from types import SimpleNamespace
+
+    emit = importlib.import_module("patchkit.tap.emit")
+    statistics = importlib.import_module("patchkit.tap.statistics")
+    voice = importlib.import_module("patchkit.tap.voice")
+    order = random.Random(seed)
+    joined = seed % 3 == 0
+    rows = order.choice([5, 8])
+    extra = {"fc": "applied", "odd": "100% {x} \x02", "many": (1, 2), "no": None}
+    one = call(
+        segments=3,
+        joined=joined,
+        layers=() if joined else (2, 30, 58),
+        fields=tuple(extra.items()),
+        batch=order.choice([None, 8]),
+        captured=True,
+    )
+    records = [record(order, segment=j, rows=rows) for j in range(3 if joined else 1)]
+    if seed == 1:
+        records[0] = record(order, norm=float("inf"), share=float("nan"), rows=rows)
+    said, text = voice.Voice(one, 0, 8, timed=True).speak(
+        records, 12.5, 1.7e9, json=True
+    )
+    elements = rows * 4 * len(records)
+    nonfinite = sum(part.nonfinite for part in records)
+    share = sum(part.share for part in records) / len(records)
+    norms = [part.norm for part in records]
+    values = statistics.RowStatistics(
+        norm=torch.linalg.vector_norm(torch.tensor(norms, dtype=torch.float64)).item(),
+        mean=share * elements / (elements - nonfinite),
+        absmax=max(part.absmax for part in records),
+        nonfinite=nonfinite,
+        rows=rows,
+        row_norm_min=min(part.least for part in records),
+        row_norm_max=max(part.greatest for part in records),
+    )
+    fields = {} if joined else {"layer": 2}
+    fields |= extra
+    if joined:
+        fields["segment_norms"] = norms
+    fields["mode"] = "DECODE"
+    if one.batch is not None:
+        fields["batch"] = 8
+    fields["captured"] = 1
+    subject = SimpleNamespace(shape=(8, 4), dtype=torch.float32)
+    step = records[0].step
+    assert said == emit.line(0, step, subject, values, fields)
+    expected = json.loads(
+        emit.record(
+            *("x", "m", 0, step, subject, values),
+            {**fields, "gpu_time": 12.5},
+            when=1.7e9,
+        )
+    )
+    found = json.loads(text, parse_constant=pytest.fail)
+    for key in ("norm", "mean"):
+        got, want = found.pop(key), expected.pop(key)
+        assert got == (want if want is None else pytest.approx(want, rel=1e-12))
+    assert found == expected
