@@ -108,10 +108,13 @@ class Tree:
             return known
         try:
             command = process.cmdline()
+            title = command[0] if command else ""
+            if not title.startswith(RANK):
+                return None
+            # a rank that starts a helper forks: that has its title for a moment
+            if any(one.pid in self._ranks for one in process.parents()):
+                return None
         except (self.psutil.Error, *_GOING):
-            return None
-        title = command[0] if command else ""
-        if not title.startswith(RANK):
             return None
         label = title[len(RANK) :].strip().replace("_", " ").strip()
         # prefixes with a name of two words, as in ATTN_CP0

@@ -45,6 +45,26 @@ def test_children_that_come_and_go_all_the_time():
     assert looks > 5
 
 
+def test_what_a_rank_forks_is_no_rank_though_it_has_its_title():
+    """And so its end is not the rank's."""
+    script = "import os, time\npid = os.fork()\ntime.sleep(60)\n"
+    process = subprocess.Popen(
+        ["sglang::scheduler_TP0", "-c", script], executable=sys.executable,
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        tree, deadline = Tree(process.pid), time.monotonic() + 20
+        while len(tree._known) < 2 and time.monotonic() < deadline:
+            tree._next_scan = 0.0
+            ranks, others = tree.sample()
+        assert len(tree._known) == 2
+        ranks, others = tree.sample()
+        assert [one.pid for one in ranks] == [process.pid] and others == ()
+    finally:
+        os.killpg(process.pid, 9)
+        process.wait()
+
+
 def test_how_a_process_ended_that_nobody_has_collected():
     process = subprocess.Popen(["sh", "-c", "kill -9 $$"])
     deadline = time.monotonic() + 10
