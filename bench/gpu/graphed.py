@@ -1,8 +1,13 @@
-"""What SGLang's modules need to run inside a CUDA graph without compiled kernels."""
+"""What SGLang's modules need to run inside a CUDA graph without compiled kernels, and
+what the taps wrote meanwhile."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -165,3 +170,43 @@ class Verify:
 
     def is_verify_input(self) -> bool:
         return True
+
+
+class Lines:
+    """What the taps wrote since the last time."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.at: dict[Path, int] = {}
+        self.events: list[dict[str, Any]] = []
+
+    def take(self) -> list[dict[str, Any]]:
+        """Records; ``events`` has what else there was."""
+        from patchkit.verify.probe.device import flush_tap
+
+        flush_tap()
+        rows = []
+        for file in sorted(self.folder.glob("*.jsonl")):
+            data = file.read_bytes()
+            rows += [json.loads(x) for x in data[self.at.get(file, 0) :].splitlines()]
+            self.at[file] = len(data)
+        self.events = [row for row in rows if "event" in row]
+        return [row for row in rows if "event" not in row]
+
+
+@contextlib.contextmanager
+def sglang_captures() -> Iterator[None]:
+    """SGLang's own word that graphs are captured now, with its warm-up runs."""
+    for name in (
+        "sglang.srt.model_executor.runner_utils.capture_mode",
+        "sglang.srt.model_executor.cuda_graph_runner",
+    ):
+        try:
+            module = importlib.import_module(name)
+        except ImportError:
+            continue
+        if hasattr(module, "model_capture_mode"):
+            with module.model_capture_mode():
+                yield
+            return
+    raise RuntimeError("this release does not say when it captures")

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
-import json
 import os
 import random
 import sys
@@ -30,30 +29,8 @@ SIZES = (1, 2, 4)
 PROMPTS = [[3, 17, 99, 4, 56], [8, 120, 64], [31, 32, 33, 90]]
 
 
-class Lines:
-    """What the taps wrote since the last time."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.at: dict[Path, int] = {}
-        self.events: list[dict[str, Any]] = []
-
-    def take(self) -> list[dict[str, Any]]:
-        """Records; ``events`` has what else there was."""
-        from patchkit.verify.probe.device import flush_tap
-
-        flush_tap()
-        rows = []
-        for file in sorted(self.folder.glob("*.jsonl")):
-            data = file.read_bytes()
-            rows += [json.loads(x) for x in data[self.at.get(file, 0) :].splitlines()]
-            self.at[file] = len(data)
-        self.events = [row for row in rows if "event" in row]
-        return [row for row in rows if "event" not in row]
-
-
 class Bench:
-    def __init__(self, tree: Path, dtype: str, lines: Lines) -> None:
+    def __init__(self, tree: Path, dtype: str, lines: Any) -> None:
         import torch
         from kit import log
 
@@ -196,7 +173,7 @@ class Bench:
         """Graphs of all sizes, replayed in any order. ``width``: of what a draft
         receives; 0 for a target."""
         import torch
-        from graphed import Static, Verify
+        from graphed import Static, Verify, sglang_captures
         from kit import capture, check, log
 
         from patchkit.verify.probe import batches, runtime
@@ -280,24 +257,6 @@ class Bench:
         return {"records": count}
 
 
-@contextlib.contextmanager
-def sglang_captures() -> Iterator[None]:
-    """SGLang's own word that graphs are captured now, with its warm-up runs."""
-    for name in (
-        "sglang.srt.model_executor.runner_utils.capture_mode",
-        "sglang.srt.model_executor.cuda_graph_runner",
-    ):
-        try:
-            module = importlib.import_module(name)
-        except ImportError:
-            continue
-        if hasattr(module, "model_capture_mode"):
-            with module.model_capture_mode():
-                yield
-            return
-    raise RuntimeError("this release does not say when it captures")
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("tree", type=Path)
@@ -313,6 +272,7 @@ def main() -> int:
     logging.getLogger("sglang").setLevel(logging.WARNING)
     import torch
     import transformers
+    from graphed import Lines
     from kit import FAILED, log
 
     began = time.time()
