@@ -52,7 +52,7 @@ from patchkit.recipe import (
     deferral_mark,
     insert,
     insert_members,
-    layer_calls,
+    one_layer_call,
     only,
     statements,
     states_handed,
@@ -208,15 +208,7 @@ class AuxCapture(Recipe):
         """In front of ``hidden_states, residual = layer(...)``; and the return."""
         if self.captures:
             raise NotNeeded(HAS)
-        calls = layer_calls(function)
-        if not calls:
-            raise AnchorMissing(
-                "no loop over self.layers that calls the layer",
-                like="hidden_states, residual = layer(",
-            )
-        if len(calls) > 1:
-            raise Ambiguous(f"{len(calls)} calls of a layer in loops over self.layers")
-        (one,) = calls
+        one = one_layer_call(function)
         hidden, residual = one.stream()
         if not hidden or not residual:
             raise Ambiguous(

@@ -29,18 +29,17 @@ from patchkit.recipe import (
     assigned_call,
     bound_before,
     calls_of,
-    code,
     insert,
     insert_first,
     is_aux_states,
     joins_last_axis,
-    layer_name,
+    one_layer_call,
     only,
     statements,
     states_handed,
     target_names,
-    tests_width_of,
     unpacked_pair,
+    width_guard,
 )
 
 GATE = ("patchkit_tap.ENABLED",)
@@ -170,49 +169,27 @@ class DebugLogging(Recipe):
         """In front of ``hidden_states, residual = layer(...)`` in the layer loop."""
         if self.layers == ():
             raise NotNeeded("off unless asked for with -O layers=all or a list")
-        calls = []
-        for loop in statements(function):
-            if not isinstance(loop, cst.For) or not isinstance(loop.target, cst.Name):
-                continue
-            layer = layer_name(loop)
-            if layer is None:
-                continue
-            for statement in statements(loop):
-                call = assigned_call(only(statement))
-                if call is not None and code(call.func) == layer:
-                    calls.append((loop.target.value, statement, call))
-        if not calls:
-            raise AnchorMissing(
-                "no loop over self.layers that calls the layer",
-                like="hidden_states, residual = layer(",
-            )
-        if len(calls) > 1:
-            raise Ambiguous(f"{len(calls)} calls of a layer in loops over self.layers")
-        ((index, statement, call),) = calls
-        arguments = [
-            one.value.value for one in call.args if isinstance(one.value, cst.Name)
-        ]
-        targets = target_names(only(statement))
-        stream = [name for name in targets if name in arguments]
-        if "residual" not in stream or len(stream) < 2:
+        one = one_layer_call(function)
+        hidden, residual = one.stream()
+        if not hidden or not residual:
             raise NotNeeded(
                 "the layer loop of this release has no residual (it lives in the"
                 " forward batch), so the stream is out of reach here"
             )
         gate: tuple[str, ...] = GATE
         if self.layers is not None:
-            gate = (f"{GATE[0]} and {index} in", *map(str, self.layers))
+            gate = (f"{GATE[0]} and {one.index} in", *map(str, self.layers))
         return insert(
             function,
             Insertion(
-                statement,
+                one.statement,
                 before=self.gated(
                     gate,
                     "patchkit_tap.tap_stream",
                     '"deepseek_v2.layer"',
-                    next(name for name in stream if name != "residual"),
-                    "residual",
-                    index,
+                    hidden,
+                    residual,
+                    one.index,
                 ),
             ),
         )
@@ -273,25 +250,7 @@ class DebugLogging(Recipe):
         Right around the guard, so that a cast or a norm in front of it (forks have
         them) is not taken for ``fc``.
         """
-        guards = []
-        for statement in statements(function):
-            if isinstance(statement, cst.If) and ".shape[-1]" in code(statement.test):
-                for inner in statements(statement):
-                    call = assigned_call(only(inner))
-                    if call is not None and code(call.func) == "self.fc":
-                        guards.append((statement, target_names(only(inner))))
-        if not guards:
-            raise AnchorMissing(
-                "no width guard (an if on .shape[-1]) around self.fc(...)",
-                like="if hidden_states.shape[-1] != embeds.shape[-1]:",
-            )
-        if len(guards) > 1:
-            raise Ambiguous(f"self.fc is called in {len(guards)} guarded places")
-        ((guard, names),) = guards
-        if len(names) != 1 or not tests_width_of(guard.test, names[0]):
-            raise Ambiguous("the width guard tests another tensor than fc returns")
-        if not bound_before(function, guard, names[0]):
-            raise Ambiguous(f"{names[0]} may have no value in front of the width guard")
+        guard, states = width_guard(function)
         return insert(
             function,
             Insertion(
@@ -300,14 +259,14 @@ class DebugLogging(Recipe):
                     GATE,
                     "patchkit_tap.tap_fc_in",
                     '"llama_eagle3.fc_in"',
-                    names[0],
+                    states,
                     "self.fc",
                 ),
                 after=self.gated(
                     GATE,
                     "patchkit_tap.tap_fc_out",
                     '"llama_eagle3.fc_out"',
-                    names[0],
+                    states,
                     "self.fc",
                 ),
             ),

@@ -157,7 +157,9 @@ def _take(ids: str, ranks: bool) -> list[str]:
     lines = [
         f"wanted = {ids} or ()",
         "embedding = [",
-        "    at for at, n in enumerate(wanted) if n == -1",
+        "    at",
+        "    for at, n in enumerate(wanted)",
+        "    if n == -1",
         "]",
         "if embedding:",
     ]

@@ -50,8 +50,8 @@ class StackDump(Recipe):
             '_STACKS = os.environ.get("EAGLE3_DEBUG", "")',
             '_STACKS = os.environ.get("PATCHKIT_STACK_DUMP", _STACKS)',
             'if _STACKS.lower() not in ("", "0", "false", "no", "off"):',
-            "    _STACKS_GO_TO = sys.__stderr__",
-            "    faulthandler.register(signal.SIGUSR2, _STACKS_GO_TO)",
+            "    _STACKS_TO = sys.__stderr__",
+            "    faulthandler.register(signal.SIGUSR2, _STACKS_TO)",
             '    _STACKS_SAY = f"SIGUSR2, pid {os.getpid()}"',
-            '    print("patchkit stack-dump:", _STACKS_SAY, file=_STACKS_GO_TO)',
+            '    print("patchkit stack-dump:", _STACKS_SAY, file=_STACKS_TO)',
         ]

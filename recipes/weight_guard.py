@@ -193,7 +193,7 @@ def reports_weights(load_weights):
             self.weights_reported = True
             bare = list(unwritten(watch))
         if not bare and len(watch.wrote) < 2:
-            lost = []  # read ahead: whose writes, is not known
+            lost = []  # read ahead: whose writes is unknown
         told = []
         if lost:
             told.append(

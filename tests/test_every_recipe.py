@@ -28,9 +28,6 @@ from patchkit.textdiff import added_and_removed
 GOLDEN = ROOT / "tests" / "golden"
 INFOS = {info.name: info for info in Registry().near()}
 recipes = pytest.mark.parametrize("name", INFOS)
-#: Recipes some of whose lines are too wide, or broken otherwise than a formatter does:
-#: to be mended, and taken out here.
-RESTLESS = {"embedding-capture", "fc-guard", "stack-dump", "weight-guard"}
 releases = all_releases(("0.4.9", "0.5.9", "0.5.15", "0.5.23"))
 
 
@@ -67,7 +64,7 @@ def test_it_fits_is_idempotent_and_strips_to_the_original(name, release):
         if info.inserts_only:
             assert strip_marks(found.source) == before
             lines = [x for x in physical_lines(found.source) if marked_by(x)]
-            assert name in RESTLESS or all(len(x.rstrip(b"\n")) <= 88 for x in lines)
+            assert all(len(line.rstrip(b"\n")) <= 88 for line in lines)
 
 
 @all_releases(("0.5.9", "0.5.23"))
@@ -81,7 +78,7 @@ def test_libcst_over_the_whole_file_gives_the_same(name, release):
 
 
 @pytest.mark.parametrize("release", ["0.5.3", "0.5.9"])
-@pytest.mark.parametrize("name", sorted(INFOS.keys() - RESTLESS))
+@recipes
 def test_a_formatter_leaves_marked_lines_alone(name, release, tmp_path):
     for _, found in outcomes(INFOS[name], release):
         file = tmp_path / "file.py"

@@ -7,7 +7,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from patchkit.draft.finding import CHECKS, Finding, Severity
 from patchkit.draft.run import Report
-from patchkit.verify.formats import clean
+from patchkit.verify.formats import clean, junit
 
 
 def report_json(report: Report) -> dict[str, Any]:
@@ -68,15 +68,7 @@ def report_junit(report: Report) -> str:
             inner = f"<skipped message={quoteattr(clean(row.skipped))}/>"
         head = f'<testcase classname={of} name="{row.check}">'
         cases.append(f"{head}{inner}</testcase>")
-    failed = sum("<failure" in one for one in cases)
-    skipped = sum("<skipped" in one for one in cases)
-    return (
-        '<?xml version="1.0" encoding="utf-8"?>\n'
-        f'<testsuites><testsuite name="patchkit check-draft" tests="{len(cases)}"'
-        f' failures="{failed}" errors="0" skipped="{skipped}"'
-        f' time="{report.seconds:.3f}">\n' + "\n".join(cases) + "\n</testsuite>"
-        "</testsuites>\n"
-    )
+    return junit("patchkit check-draft", cases, report.seconds)
 
 
 def _lines(one: Finding) -> str:

@@ -147,14 +147,17 @@ class Recipe(CodemodCommand):
         return found
 
     def marked(self, code: Iterable[str]) -> list[str]:
-        """``code`` (physical lines, indented by 4), with the mark on each."""
+        """``code`` (physical lines, indented by 4), with the mark on each. An empty
+        line becomes the mark alone, as deep as what follows."""
         mine = mark(self.recipe_name())
-        found = []
-        for line in code:
+        found: list[str] = []
+        deep = ""
+        for line in reversed(list(code)):
             bare = line.lstrip(" ")
-            deep = self.indent * ((len(line) - len(bare)) // 4)
-            found.append(f"{deep}{bare}  {mine}" if bare else f"{mine}")
-        return found
+            if bare:
+                deep = self.indent * ((len(line) - len(bare)) // 4)
+            found.append(f"{deep}{bare}  {mine}" if bare else f"{deep}{mine}")
+        return found[::-1]
 
     def _add_lines(self, module: cst.Module, edit: Import | Constants) -> cst.Module:
         index, above = position(module, edit)

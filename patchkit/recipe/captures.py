@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from patchkit.recipe.anchors import Ambiguous, AnchorMissing
+from patchkit.recipe.anchors import Ambiguous
 from patchkit.recipe.setters import LAYERS
-from patchkit.recipe.sglang import LayerCall, layer_calls
+from patchkit.recipe.sglang import LayerCall, one_layer_call
 from patchkit.recipe.shapes import code, only, statements
 
 #: From 0.5.14 on: the layer is given what to append to, and captures by itself.
@@ -36,15 +36,7 @@ def find_captures(function: cst.FunctionDef) -> Captures:
     Raises AnchorMissing or Ambiguous unless one loop over ``self.layers`` calls one
     layer.
     """
-    calls = layer_calls(function)
-    if not calls:
-        raise AnchorMissing(
-            "no loop over self.layers that calls the layer",
-            like="hidden_states, residual = layer(",
-        )
-    if len(calls) > 1:
-        raise Ambiguous(f"{len(calls)} calls of a layer in loops over self.layers")
-    (call,) = calls
+    call = one_layer_call(function)
     hidden, residual = call.stream()
     inline: list[cst.If] = []
     other: list[cst.If] = []

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from patchkit.recipe.anchors import Ambiguous, AnchorMissing
 from patchkit.recipe.shapes import (
     argument,
     assigned_call,
@@ -81,6 +82,22 @@ def layer_calls(function: cst.FunctionDef) -> list[LayerCall]:
             if layer is not None and call is not None and code(call.func) == layer:
                 found.append(LayerCall(loop, loop.target.value, layer, statement, call))
     return found
+
+
+def one_layer_call(function: cst.FunctionDef) -> LayerCall:
+    """The one call of a layer in loops over ``self.layers``.
+
+    Raises AnchorMissing if there is none, Ambiguous if there are several.
+    """
+    calls = layer_calls(function)
+    if not calls:
+        raise AnchorMissing(
+            "no loop over self.layers that calls the layer",
+            like="hidden_states, residual = layer(",
+        )
+    if len(calls) > 1:
+        raise Ambiguous(f"{len(calls)} calls of a layer in loops over self.layers")
+    return calls[0]
 
 
 def deferral_mark(function: cst.FunctionDef) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
@@ -51,14 +52,19 @@ def report_junit(report: Report, *, strict: bool) -> str:
     """One test case a check. NOT APPLICABLE is skipped, CANNOT RUN an error; a known
     defect is a failure only if ``strict``."""
     cases = [_case(one, report, strict) for one in report.checks]
+    return junit("patchkit verify", cases, report.seconds)
+
+
+def junit(name: str, cases: Sequence[str], seconds: float) -> str:
+    """The file around test cases, each an element as text."""
     failed = sum("<failure" in one for one in cases)
     errors = sum("<error" in one for one in cases)
     skipped = sum("<skipped" in one for one in cases)
     return (
         '<?xml version="1.0" encoding="utf-8"?>\n'
-        f'<testsuites><testsuite name="patchkit verify" tests="{len(cases)}"'
+        f'<testsuites><testsuite name="{name}" tests="{len(cases)}"'
         f' failures="{failed}" errors="{errors}" skipped="{skipped}"'
-        f' time="{report.seconds:.3f}">\n' + "\n".join(cases) + "\n</testsuite>"
+        f' time="{seconds:.3f}">\n' + "\n".join(cases) + "\n</testsuite>"
         "</testsuites>\n"
     )
 

@@ -7,6 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from patchkit.recipe.debugcode.words import dotted
+
 Function = (ast.FunctionDef, ast.AsyncFunctionDef)
 _COMPREHENSION = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
@@ -89,13 +91,8 @@ class Names:
 
     def path(self, node: ast.AST) -> str:
         """The dotted path of a name or attribute, with import aliases resolved."""
-        parts: list[str] = []
-        while isinstance(node, ast.Attribute):
-            parts.append(node.attr)
-            node = node.value
-        if not isinstance(node, ast.Name):
-            return ""
-        return ".".join([self.paths.get(node.id, node.id), *reversed(parts)])
+        head, dot, rest = dotted(node).partition(".")
+        return self.paths.get(head, head) + dot + rest
 
     # -- collecting ---------------------------------------------------------------
 

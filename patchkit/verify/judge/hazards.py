@@ -76,8 +76,8 @@ def _unsorted(result: Result, stock: Result) -> str:
 
 
 def _embedding(result: Result, stock: Result) -> str:
-    plain = _call(result, "extend-shifted-pair").get("captured")
-    wanted = {"embedding": [0, 2, 5], "embedding-shifted": [0, *(plain or [None])]}
+    pair = _call(result, "extend-shifted-pair").get("captured")
+    wanted = {"embedding": [0, 2, 5], "embedding-shifted": [0, *(pair or [None])]}
     for name, layers in wanted.items():
         call = _call(result, f"extend-{name}")
         if call["error"]:
