@@ -28,13 +28,13 @@ patchkit diff debug-logging --target "$sglang" |
 run patchkit apply debug-logging --target "$sglang"
 
 printf '\nThe patched modules run, on a CPU and on a tiny DeepSeek-V3-style target and its EAGLE-3 draft:\n'
-show EAGLE3_DEBUG=1 python -m patchkit.verify.probe --target "$sglang"
-EAGLE3_DEBUG=1 python -m patchkit.verify.probe --target "$sglang" \
-    2>"$work/log" >"$work/out" || { cat "$work/out" "$work/log"; exit 1; }
-grep -o 'EAGLE3_DEBUG\[.*' "$work/log" || { echo "no tap spoke"; cat "$work/log"; exit 1; }
-cat "$work/out"
-show patchkit verify "# every check: captures, draft, two ranks, gates, bf16"
-patchkit verify --target "$sglang" --python "$1/python"
+show patchkit verify --keep runs "# captures, draft, two ranks, gates, bf16"
+patchkit verify --target "$sglang" --python "$1/python" --keep "$work/runs"
+
+printf '\nWhat the taps said of one prefill and one decode step, with the gate on:\n'
+show "grep -o 'EAGLE3_DEBUG.*' runs/gated/0.log | head -n 8"
+grep -o 'EAGLE3_DEBUG\[.*' "$work/runs/gated/0.log" >"$work/said" || { echo "no tap spoke"; exit 1; }
+head -n 8 "$work/said"
 
 run patchkit revert --target "$sglang"
 after=$(digest)

@@ -87,7 +87,7 @@ class Bench:
         rig.oracle.begin("prefill")
         batch = batches.extend_batch(rig.pools, PROMPTS)
         runtime.forward(rig.target, batch, rig.pools.backend)
-        joined = rig.oracle.aux_states(self.layers, note=False)
+        joined = rig.oracle.aux_states(self.layers)
         info = batches.DraftInput(joined)
         batch = batches.extend_batch(rig.draft_pools, PROMPTS, info)
         runtime.forward(rig.draft, batch, rig.draft_pools.backend)
@@ -230,7 +230,7 @@ class Bench:
                 truth = self.draft_truth(skipped)
             else:
                 truth = self.target_truth(
-                    rig.oracle.aux_states(self.layers, note=False)
+                    rig.oracle.aux_states(self.layers)
                 )
             truth = [(site, layer, one.clone()) for site, layer, one in truth]
             eager = self.lines.take()

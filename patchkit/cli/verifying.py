@@ -69,6 +69,13 @@ class _Verify(click.Command):
     help="Also write the report as JUnit XML.",
 )
 @click.option(
+    "--keep",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Keep what each run of the models printed, and what the taps recorded"
+    " (patchkit logs reads that), in FOLDER, which must be new or empty.",
+)
+@click.option(
     "--setup",
     is_flag=True,
     help="Make the managed environment, once: for --device, with --python.",
@@ -89,6 +96,7 @@ def verify(
     timeout: float,
     device: str,
     junit: Path | None,
+    keep: Path | None,
     setup: bool,
 ) -> int:
     """Run the patched modules on a tiny model: are the outputs and the taps right?
@@ -111,7 +119,9 @@ def verify(
             f"--junit {junit}: there is no folder {junit.parent}", hint="make it first"
         )
     workspace = Workspace(find_package(target, python), Registry(folders), say)
-    options = Options(baseline, only, skip, timeout, python, device)
+    options = Options(
+        baseline, only, skip, timeout, python, device, _empty_folder(keep)
+    )
     report = verify(workspace, options, Progress())
     if as_json:
         print_json(report_json(report, strict=strict))
@@ -123,6 +133,23 @@ def verify(
         # stderr works as well as stdout, which may be JSON
         print("\n".join(github_lines(report, strict=strict)), file=sys.stderr)
     return report.exit_code(strict=strict)
+
+
+def _empty_folder(keep: Path | None) -> Path | None:
+    """The absolute path of ``keep``, made if need be. Raises UsageError."""
+    if keep is None:
+        return None
+    try:
+        keep.mkdir(parents=True, exist_ok=True)
+        if any(keep.iterdir()):
+            raise UsageError(
+                f"--keep {keep}: the folder is not empty", hint="name another one"
+            )
+    except OSError as problem:
+        raise UsageError(
+            f"--keep {keep} can't be made: {problem.strerror}", hint="name another one"
+        ) from None
+    return keep.resolve()
 
 
 def _set_up(as_json: bool, device: str, python: str | None) -> int:

@@ -39,6 +39,7 @@ class Options:
     timeout: float = 120.0
     python: str | None = None
     device: str = "cpu"
+    keep: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -141,6 +142,7 @@ def run_jobs(
     *,
     timeout: float = 120.0,
     device: str = "cpu",
+    keep: Path | None = None,
     say: Say = lambda text: None,
 ) -> tuple[dict[str, Any], dict[str, list[Result]]]:
     """What the probe says of its environment, and the results by job, rank by rank.
@@ -154,6 +156,7 @@ def run_jobs(
         timeout=timeout,
         start_timeout=timeout,
         device=device,
+        keep=keep,
         say=say,
     ) as session:
         results: dict[str, list[Result]] = {}
@@ -235,6 +238,7 @@ class _Run:
             trees.modules(),
             timeout=self.options.timeout,
             device=self.options.device,
+            keep=self.options.keep,
             say=self.say,
         )
 

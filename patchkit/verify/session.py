@@ -52,7 +52,9 @@ class Session:
     ``deferred``: every module that any job will overlay. ``timeout``: seconds for each
     job; ``start_timeout``: for the set-up. ``slots``: workers at once. ``device``:
     ``cpu`` or ``cuda``. ``fresh``: why every worker is to import for itself, as each
-    does where CUDA does not survive a fork.
+    does where CUDA does not survive a fork. ``engine``: some jobs run SGLang's engine,
+    for which more is imported. ``keep``: where each job leaves a folder of
+    its name, with logs and records of taps.
     """
 
     def __init__(
@@ -66,6 +68,8 @@ class Session:
         slots: int = 0,
         device: str = "cpu",
         fresh: str = "",
+        engine: bool = False,
+        keep: Path | None = None,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.python = python
@@ -78,6 +82,8 @@ class Session:
             self.slots = min(self.slots, CUDA_SLOTS)
         self.device = device
         self.fresh = fresh
+        self.engine = engine
+        self.keep = keep
         self.say = say
         self.info: Json = {}
         self._step = "start"
@@ -163,7 +169,9 @@ class Session:
                 "deferred": self.deferred,
                 "device": self.device,
                 "fresh": self.fresh,
+                "engine": self.engine,
                 "folder": str(jobs),
+                "keep": str(self.keep or ""),
                 "timeout": self.timeout,
                 "start_timeout": self.start_timeout,
                 "slots": self.slots,

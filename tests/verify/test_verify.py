@@ -102,14 +102,28 @@ def test_a_patched_release(
     assert done.returncode == 0, done.stderr
     before = names_and_times(tree)
     file = tmp_path / "report.xml"
-    code, report = verify(tree, "--junit", str(file))
+    kept = tmp_path / "kept"
+    code, report = verify(tree, "--junit", str(file), "--keep", str(kept))
     assert code == 0, report
+    assert "EAGLE3_DEBUG[deepseek_v2.aux]" in (kept / "gated" / "0.log").read_text()
+    assert "EAGLE3_DEBUG[" not in (kept / "patched" / "0.log").read_text()
+    assert list((kept / "gated" / "taps-0").iterdir())
     absent = dict.fromkeys(NOT_PROMISED | ABSENT.get(version, set()), "NOT APPLICABLE")
     assert verdicts(report) == dict.fromkeys(CHECKS, "PASS") | absent
     assert defects(report) == STOCK[version]
     assert names_and_times(tree) == before
     suite = ElementTree.parse(file).getroot()[0]
     assert [case.attrib["name"] for case in suite] == list(CHECKS)
+
+
+def test_what_is_kept_goes_into_an_empty_folder(
+    probe_python: str, tmp_path: Path
+) -> None:
+    (tmp_path / "mine").touch()
+    tree = support.release_tree("0.5.9")
+    done = command(probe_python, tree, "--keep", str(tmp_path))
+    assert done.returncode == 2, done
+    assert "is not empty" in done.stderr
 
 
 def names_and_times(folder: Path) -> dict[str, int]:

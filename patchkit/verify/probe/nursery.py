@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from patchkit.verify.jobs import Job, Result
 from patchkit.verify.probe import worker
+from patchkit.verify.probe.orphans import die_with_parent
 
 if TYPE_CHECKING:
     from patchkit.verify.probe.zygote import Zygote
@@ -40,12 +41,14 @@ class Child:
 
 
 class Nursery:
-    """At most ``slots`` workers at once; both ranks of a job start together."""
+    """At most ``slots`` workers at once; both ranks of a job start together. What they
+    leave, logs and records of taps, goes into the folder ``keep``, if there is one."""
 
     def __init__(
-        self, folder: Path, slots: int, timeout: float, zygote: Zygote
+        self, folder: Path, slots: int, timeout: float, keep: str, zygote: Zygote
     ) -> None:
         self.folder = folder
+        self.keep = keep
         self.slots = slots
         self.timeout = timeout
         self.zygote = zygote
@@ -93,8 +96,10 @@ class Nursery:
 
     def _fork(self, job: Job, rank: int, folder: Path) -> None:
         life, held = os.pipe()  # ends when the worker and all it started are gone
+        own = os.getpid()
         pid = os.fork()
         if pid == 0:
+            die_with_parent(own)
             os.setpgid(0, 0)
             os.close(life)
             os.close(self.zygote.out)
@@ -123,7 +128,8 @@ class Nursery:
         for child in self.children.values():
             if child.asked is None and now >= child.due:
                 child.asked = now
-                os.kill(child.pid, worker.STACKS)
+                with contextlib.suppress(OSError):  # an engine's ranks, too
+                    os.killpg(child.pid, worker.STACKS)
             elif child.asked is not None and now - child.asked >= GRACE:
                 with contextlib.suppress(OSError):
                     os.killpg(child.pid, signal.SIGKILL)
@@ -139,7 +145,10 @@ class Nursery:
                 if peer.folder == child.folder:
                     peer.due = min(peer.due, time.monotonic() + PEER)
         if all(one.folder != child.folder for one in self.children.values()):
-            shutil.rmtree(child.folder, ignore_errors=True)
+            if self.keep:
+                shutil.move(child.folder, Path(self.keep, child.job.name))
+            else:
+                shutil.rmtree(child.folder, ignore_errors=True)
 
     def _result(self, child: Child, code: int) -> dict[str, Any]:
         report = child.folder / f"{child.rank}.json"

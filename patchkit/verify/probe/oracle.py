@@ -86,18 +86,9 @@ class Oracle:
         entry = {"call": self.call, "site": site, **more, **statistics(tensor)}
         self.observations.append(entry)
 
-    def aux_states(self, layers: list[int], *, note: bool) -> torch.Tensor:
-        """The streams in front of ``layers``, side by side: [tokens, k * hidden].
-
-        ``note`` also records them as what the capture and the concat should show.
-        """
-        states = [self.streams[layer] for layer in layers]
-        joined = torch.cat(states, dim=-1)
-        if note:
-            for layer, state in zip(layers, states):
-                self.note("deepseek_v2.aux", state, layer=layer)
-            self.note("logits_processor.concat", joined, parts=len(layers))
-        return joined
+    def aux_states(self, layers: list[int]) -> torch.Tensor:
+        """The streams in front of ``layers``, side by side: [tokens, k * hidden]."""
+        return torch.cat([self.streams[layer] for layer in layers], dim=-1)
 
 
 def _stream(

@@ -1,10 +1,10 @@
 """``python -m patchkit.verify.probe.zygote FD``: import once, then fork per job.
 
 Reads one JSON object a line from standard input: first the request (``target``,
-``deferred``, ``device``, ``fresh``, ``folder``, ``timeout``, ``start_timeout``,
-``slots``), then jobs. Writes JSON lines to file descriptor FD: ``step``, ``ready`` or
-``failed``, and for each rank of each job ``result``. What SGLang prints goes to
-standard error. Ends at the end of its input.
+``deferred``, ``device``, ``fresh``, ``engine``, ``folder``, ``keep``, ``timeout``,
+``start_timeout``, ``slots``), then jobs. Writes JSON lines to file descriptor FD:
+``step``, ``ready`` or ``failed``, and for each rank of each job ``result``. What SGLang
+prints goes to standard error. Ends at the end of its input.
 """
 
 from __future__ import annotations
@@ -72,7 +72,11 @@ def main() -> int:
     from patchkit.verify.probe.nursery import Nursery
 
     nursery = Nursery(
-        Path(request["folder"]), request["slots"], request["timeout"], zygote
+        Path(request["folder"]),
+        request["slots"],
+        request["timeout"],
+        request["keep"],
+        zygote,
     )
     nursery.serve(sys.stdin.fileno(), Job.from_json)
     return 0
