@@ -8,7 +8,7 @@ from typing import Any
 
 from patchkit.errors import UsageError
 from patchkit.model import FileState, Target
-from patchkit.report import Json, change_json, outcome_json, target_json
+from patchkit.report.change import Json, change_json, outcome_json, target_json
 from patchkit.source import strip_marks
 from patchkit.textdiff import unified
 from patchkit.workspace.planning import Plan

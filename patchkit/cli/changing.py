@@ -162,7 +162,7 @@ def _change(
     as_json: bool,
 ) -> int:
     from patchkit.outcome import describe, plan_diff
-    from patchkit.report import change_text
+    from patchkit.report.change import change_text
     from patchkit.target import imported_package
     from patchkit.workspace.writer import execute
 

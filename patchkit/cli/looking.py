@@ -24,7 +24,7 @@ NO = 1
 def list_recipes(as_json: bool, folders: Sequence[Path]) -> None:
     """The recipes: name, one line, the files they touch."""
     from patchkit.registry import Registry
-    from patchkit.report import list_text, recipe_json
+    from patchkit.report.recipes import list_text, recipe_json
 
     found = Registry(folders).all()
     if as_json:
@@ -40,7 +40,7 @@ def list_recipes(as_json: bool, folders: Sequence[Path]) -> None:
 def show(recipe: str, as_json: bool, folders: Sequence[Path]) -> None:
     """A recipe's docs, options, environment variables, releases and files."""
     from patchkit.registry import Registry, tap_environment
-    from patchkit.report import recipe_json, show_text
+    from patchkit.report.recipes import recipe_json, show_text
 
     info = Registry(folders).get(recipe)
     answer(as_json, recipe_json(info, tap_environment()), show_text)
@@ -64,7 +64,8 @@ def status(
     as_json: bool,
 ) -> int:
     """What is applied, how the files stand, and which copy python imports."""
-    from patchkit.report import status_text, target_json
+    from patchkit.report.change import target_json
+    from patchkit.report.status import status_text
     from patchkit.target import imported_package
     from patchkit.workspace.status import needs_attention, read_status
 
@@ -175,7 +176,7 @@ def export(
 @on_target
 def show_log(workspace: Workspace, python: str | None, as_json: bool) -> None:
     """The journal: every apply and revert of this target, newest first."""
-    from patchkit.report import log_text, when
+    from patchkit.report.history import log_text, when
 
     with workspace.reading(), slow("reading the journal"):
         entries = workspace.store.entries()

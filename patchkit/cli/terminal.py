@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from patchkit.errors import PatchkitError
 
 if TYPE_CHECKING:
-    from patchkit.report import Style
+    from patchkit.report.style import Style
 
 
 #: Seconds after which a command says what it is doing.
@@ -23,7 +23,7 @@ SLOW = 1.0
 
 
 def print_error(problem: PatchkitError, as_json: bool) -> None:
-    from patchkit.report import error_json, error_text
+    from patchkit.report.errors import error_json, error_text
 
     if as_json:
         print_json(error_json(problem))
@@ -36,7 +36,7 @@ def print_json(value: Any) -> None:
 
 
 def style_for(stream: Any) -> Style:
-    from patchkit.report import Style
+    from patchkit.report.style import Style
 
     wanted = os.environ.get("NO_COLOR", "") == "" and os.environ.get("TERM") != "dumb"
     if not stream.isatty():
@@ -72,12 +72,16 @@ def slow(what: str) -> Iterator[None]:
 
 
 def write_diff(diff: bytes) -> None:
-    """Raw bytes to a pipe, colours to a terminal."""
-    from patchkit.report import diff_text
+    """Raw bytes to a pipe; to a terminal, which is for reading, in colours and without
+    the tap's own files."""
+    from patchkit.report.diff import diff_text, fold_tap
 
     style = style_for(sys.stdout)
-    if style.colour:
-        print(diff_text(diff, style), end="")
+    if sys.stdout.isatty():
+        shown, folded = fold_tap(diff)
+        print(diff_text(shown, style), end="")
+        if folded:
+            say(f"and {folded} files of the tap's own, shown only in a pipe or a file")
     else:
         sys.stdout.flush()
         sys.stdout.buffer.write(diff)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from patchkit.draft.finding import CHECKS, Finding, Severity
 from patchkit.draft.run import Report
-from patchkit.report import Style, wrap
+from patchkit.report.style import Style, wrap
 
 WIDTH = 79
 _NAME, _WORD = 14, 9

@@ -7,7 +7,7 @@ from typing import Any
 
 from patchkit.logs.compare import Comparison
 from patchkit.logs.text import short
-from patchkit.report import Style
+from patchkit.report.style import Style
 
 
 def comparison_text(found: Comparison, style: Style) -> str:

@@ -13,7 +13,7 @@ from patchkit.logs.record import Where
 from patchkit.logs.sketch import ERROR as SKETCH_ERROR
 from patchkit.logs.sketch import EXACT
 from patchkit.logs.table import VARIANTS, Row
-from patchkit.report import Style
+from patchkit.report.style import Style
 
 _COLOUR = {ERROR: "red", WARNING: "yellow", NOTE: "cyan"}
 #: Columns that are there without a terminal, too: a report is sent around.

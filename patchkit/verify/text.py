@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from patchkit.report import Style, wrap
+from patchkit.report.style import Style, wrap
 from patchkit.verify.defects import DEFECTS
 from patchkit.verify.run import Report
 from patchkit.verify.verdict import Check, Verdict

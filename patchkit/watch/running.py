@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from patchkit.errors import UsageError
-from patchkit.report import Style, wrap
+from patchkit.report.style import Style, wrap
 from patchkit.target import imported_package
 from patchkit.watch.locate import open_tree
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from patchkit.report import Style, wrap
+from patchkit.report.style import Style, wrap
 from patchkit.watch.options import Status
 from patchkit.watch.progress import show_bytes, show_seconds
 from patchkit.watch.verdict import Outcome, Verdict

@@ -8,6 +8,7 @@ CHANGE = {"action", "target", "headline", "changed", "written", "recipes", "file
 CHANGE |= {"outcomes", "notes", "commit", "next"}
 RECIPE = {"name", "version", "summary", "doc", "files", "options", "environment"}
 RECIPE |= {"sites", "releases", "inserts_only", "origin", "path"}
+RECIPE |= {"after", "excludes", "fixes"}
 
 
 def test_list(cli):

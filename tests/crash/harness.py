@@ -185,7 +185,11 @@ def preload() -> None:
     import git  # noqa: F401
 
     import patchkit.outcome
-    import patchkit.report
+    import patchkit.report.change
+    import patchkit.report.diff
+    import patchkit.report.errors
+    import patchkit.report.history
+    import patchkit.report.status
     import patchkit.workspace.planner
     import patchkit.workspace.status
     import patchkit.workspace.writer  # noqa: F401

@@ -233,7 +233,7 @@ def test_colours_only_on_a_terminal(tmp_path, target):
     from patchkit.draft.run import Options, check_draft
     from patchkit.draft.text import report_text
     from patchkit.registry import Registry
-    from patchkit.report import Style
+    from patchkit.report.style import Style
     from patchkit.workspace.tree import Workspace
 
     workspace = Workspace(release_tree("0.5.9") / "sglang", Registry())

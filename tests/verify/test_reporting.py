@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from patchkit.report import Style
+from patchkit.report.style import Style
 from patchkit.verify.defects import DEFECTS, release_key
 from patchkit.verify.formats import github_lines, report_json, report_junit
 from patchkit.verify.run import Report

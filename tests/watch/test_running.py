@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from support import run_patchkit
 
-from patchkit.report import Style
+from patchkit.report.style import Style
 from patchkit.watch.running import Running, compare, running_text, uses_all
 
 psutil = pytest.importorskip("psutil")
