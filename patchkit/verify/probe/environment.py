@@ -13,7 +13,7 @@ import marshal
 import os
 import sys
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 from typing import Any
@@ -66,12 +66,24 @@ def bytecode_cache() -> Path:
     return Path(cache) / f"bytecode-{MAGIC_NUMBER.hex()}"
 
 
+Loaded = Callable[[types.ModuleType], None]
+
+
 class TargetLoader(importlib.machinery.SourceFileLoader):
     """Loads a target's source, with bytecode kept elsewhere under its content's hash.
 
     So what runs is the source, never stale bytecode lying in the target, and
-    a scratch copy of a release costs no second compilation.
+    a scratch copy of a release costs no second compilation. ``loaded`` is called with
+    each module, as soon as it is.
     """
+
+    def __init__(self, name: str, path: str, loaded: Loaded) -> None:
+        super().__init__(name, path)
+        self.loaded = loaded
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        super().exec_module(module)
+        self.loaded(module)
 
     def get_code(self, fullname: str) -> types.CodeType | None:
         path = self.get_filename(fullname)
@@ -103,6 +115,7 @@ class TargetFinder(importlib.abc.MetaPathFinder):
 
     def __init__(self, parent: Path) -> None:
         self.parent = str(parent)
+        self.loaded: Loaded = lambda module: None
 
     def find_spec(
         self,
@@ -119,14 +132,16 @@ class TargetFinder(importlib.abc.MetaPathFinder):
             importlib.machinery.SourceFileLoader
         ):
             assert spec.origin is not None
-            spec.loader = TargetLoader(fullname, spec.origin)
+            spec.loader = TargetLoader(fullname, spec.origin, self.loaded)
         return spec
 
 
-def find_sglang_in(parent: Path) -> None:
+def find_sglang_in(parent: Path) -> TargetFinder:
     """Make ``import sglang`` take ``parent/sglang``, also in grandchildren."""
     sys.path.insert(0, str(parent))  # and its version: importlib.metadata reads it
-    sys.meta_path.insert(0, TargetFinder(parent))
+    finder = TargetFinder(parent)
+    sys.meta_path.insert(0, finder)
+    return finder
 
 
 def shim_libraries(ledger: Ledger) -> None:

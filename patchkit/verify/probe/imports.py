@@ -12,7 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from patchkit.verify.probe import device, environment, standins
+from patchkit.verify.probe import device, engine, environment, standins
+from patchkit.verify.probe.engine import registry
 from patchkit.verify.probe.ledger import Ledger
 from patchkit.verify.probe.overlay import OverlayFinder, Preload
 
@@ -42,6 +43,7 @@ class Imports:
         self.target = Path(request["target"])
         self.ledger = Ledger(root=str(self.target))
         self.finder = OverlayFinder(request["deferred"])
+        self.target_finder: environment.TargetFinder | None = None
         self.device = device.choose(request["device"])
         self.done = False
         self.say = step
@@ -71,14 +73,18 @@ class Imports:
 
         environment.shim_libraries(self.ledger)
         self._step("import sglang")
-        environment.find_sglang_in(self.target)
+        self.target_finder = environment.find_sglang_in(self.target)
         useless = standins.useless_on_cpu() if self.device.kind == "cpu" else {}
         standins.install(self.ledger, useless)
         sys.meta_path.insert(0, self.finder)
         import sglang
 
         preload = Preload(self.target, self.request["deferred"])
-        preload.run(ROOTS)
+        roots: tuple[str, ...] = ROOTS
+        if self.request.get("engine"):
+            roots += engine.ROOTS
+            registry.look_at_few()
+        preload.run(roots)
         # What a worker needs beside sglang: imported here once, for all of them.
         from patchkit.verify.probe import worker  # noqa: F401
 
@@ -97,6 +103,12 @@ class Imports:
             "not_preloaded": preload.failed,
             "seconds": round(time.perf_counter() - began, 3),
         }
+
+    def when_loaded(self, tell: environment.Loaded) -> None:
+        """Have ``tell`` called with each module of the target's that is imported from
+        now on."""
+        assert self.target_finder is not None
+        self.finder.loaded = self.target_finder.loaded = tell
 
     def freeze(self) -> None:
         """Before forking: what is there now is no garbage, ever."""

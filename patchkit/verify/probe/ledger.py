@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +19,9 @@ class Ledger:
 
     ``used`` counts what is answered without computing anything on a tensor
     (decorators, integer helpers); ``called`` lists every other call. Each of those
-    raised ``StandInCalled``, even if SGLang then swallowed it.
+    raised ``StandInCalled``, even if SGLang then swallowed it. ``replacements``, by the
+    stand-in's name, do its work in torch instead, for SGLang's engine; ``replaced``
+    counts their calls.
     """
 
     root: str = ""
@@ -27,9 +30,25 @@ class Ledger:
     used: Counter[str] = field(default_factory=Counter)
     called: list[dict[str, str]] = field(default_factory=list)
     shims: list[str] = field(default_factory=list)
+    replacements: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    replaced: Counter[str] = field(default_factory=Counter)
 
     def create(self, name: str) -> None:
         self.created.append({"name": name, "imported_by": self.caller()})
+
+    def call(
+        self,
+        path: str,
+        args: Sequence[Any] = (),
+        named: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """What ``path`` is replaced by does. Raises StandInCalled if by nothing."""
+        function = self.replacements.get(path)
+        if function is None:
+            self.refuse(path)
+            return None
+        self.replaced[path] += 1
+        return function(*args, **(named or {}))
 
     def refuse(self, path: str) -> None:
         entry = {"name": path, "phase": self.phase, "called_by": self.caller()}

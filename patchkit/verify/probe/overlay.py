@@ -18,7 +18,7 @@ import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from patchkit.verify.probe.environment import TargetLoader
+from patchkit.verify.probe.environment import Loaded, TargetLoader
 
 
 class Deferred(BaseException):
@@ -35,6 +35,7 @@ class OverlayFinder(importlib.abc.MetaPathFinder):
     def __init__(self, deferred: Iterable[str]) -> None:
         self.deferred = frozenset(deferred)
         self.files: Mapping[str, str | None] | None = None
+        self.loaded: Loaded = lambda module: None
 
     def find_spec(
         self,
@@ -55,7 +56,7 @@ class OverlayFinder(importlib.abc.MetaPathFinder):
         return importlib.util.spec_from_file_location(
             fullname,
             file,
-            loader=TargetLoader(fullname, file),
+            loader=TargetLoader(fullname, file, self.loaded),
             submodule_search_locations=[str(Path(file).parent)] if package else None,
         )
 

@@ -28,7 +28,7 @@ class Placeholder(type):
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         if "_path" not in cls.__dict__:  # a class of SGLang's own on top of ours
             return super().__call__(*args, **kwargs)
-        return cls._shelf.ledger.refuse(cls._path)
+        return cls._shelf.ledger.call(cls._path, args, kwargs)
 
     def __getitem__(cls, item: Any) -> Any:
         return cls
@@ -58,7 +58,8 @@ class Shelf:
 
 
 class Kernel:
-    """A function under ``triton.jit``: kept for what reads it, never launched."""
+    """A function under ``triton.jit``: kept for what reads it, never launched; the
+    ledger may have something that does its work."""
 
     ledger = Ledger()
 
@@ -72,7 +73,7 @@ class Kernel:
         return self
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        self.ledger.refuse(f"triton kernel {self.__name__}")
+        self.ledger.call(f"triton kernel {self.__name__}", args, kwargs)
 
     def __getattr__(self, name: str) -> Any:
         if _is_dunder(name) or name == "fn":

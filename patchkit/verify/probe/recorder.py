@@ -85,7 +85,7 @@ def told(error: BaseException) -> str:
 
 
 class TapLines:
-    """The JSON lines that taps append to files in ``folder``."""
+    """The JSON lines that taps, or others, append to files in ``folder``."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -93,10 +93,14 @@ class TapLines:
 
     def take(self) -> list[dict[str, Any]]:
         """Lines since the last time."""
-        found = []
+        return [line for lines in self.by_file().values() for line in lines]
+
+    def by_file(self) -> dict[str, list[dict[str, Any]]]:
+        """The same, by the name of the file."""
+        found = {}
         for file in sorted(self.folder.glob("*.jsonl")):
             data = file.read_bytes()
-            for line in data[self.at.get(file, 0) :].splitlines():
-                found.append(json.loads(line))
+            lines = data[self.at.get(file, 0) :].splitlines()
+            found[file.name] = [json.loads(line) for line in lines]
             self.at[file] = len(data)
         return found

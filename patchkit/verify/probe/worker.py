@@ -18,7 +18,9 @@ from typing import Any, NoReturn
 import torch
 
 from patchkit.verify.jobs import FORWARD, IMPORT, MODULES, Job, Result
-from patchkit.verify.probe import device, drafts, fresh
+from patchkit.verify.probe import device, drafts, engine, fresh
+from patchkit.verify.probe.engine.failure import EngineFailed
+from patchkit.verify.probe.engine.scenario import Scene
 from patchkit.verify.probe.imports import Imports
 from patchkit.verify.probe.overlay import OverlayFinder
 from patchkit.verify.probe.recorder import Recorder, told
@@ -103,18 +105,26 @@ def _report(job: Job, rank: int, folder: Path, imports: Imports) -> Result:
             imports.run()
         with recorder.step("device"):
             where = _place(job, rank, folder, imports)
+        scene = None
+        if job.scenario.startswith(engine.PREFIX):
+            scene = Scene(job, folder, imports, recorder)
         with recorder.step(IMPORT):
             _import(job, imports.finder, facts)
         facts["imported"] = recorder.printed.take()
         torch.manual_seed(0)
         reads.install()
         dtype: torch.dtype = getattr(torch, job.dtype)
-        if job.scenario.startswith(drafts.PREFIX):
+        if scene is not None:
+            scene.run()
+        elif job.scenario.startswith(drafts.PREFIX):
             drafts.run_requests(job.scenario, where, recorder)
         else:
             _run_models(job, Rig(dtype, where, ledger, recorder.step), recorder)
     except device.NoDevice as reason:
         status, error = "refused", str(reason)
+    except EngineFailed as problem:
+        status, error, trace = "failed", str(problem), problem.trace
+        facts["raised_in"] = problem.raised_in
     except Exception as problem:
         status = "failed"
         error = told(problem)
