@@ -58,6 +58,7 @@ def describe(
     kept = [one.path for one in plan.files if one.merged and one.recipes]
     if kept and plan.records:
         said.append(f"your edits in {', '.join(kept)} are kept")
+    said += _not_looked_at(workspace, plan)
     for state in {one.state for one in plan.files if one.changes or one.recipes}:
         if state in _NOTES and plan.action != "revert":
             paths = [one.path for one in plan.files if one.state is state]
@@ -101,6 +102,25 @@ def _changed_recipes(plan: Plan) -> list[str]:
     left = {one.name for one in plan.recipes}
     for name in sorted(before.keys() - left - set(plan.names)):
         said.append(f"{name}: taken out too, since this tree does not need it any more")
+    return said
+
+
+def _not_looked_at(workspace: Workspace, plan: Plan) -> list[str]:
+    """A recipe that changes lines which it finds does not find them in edits that came
+    on top of a patched file."""
+    edited = {one.path for one in plan.files if one.merged}
+    said = []
+    for name in plan.names if plan.action == "apply" else ():
+        info = workspace.registry.find(name)
+        if info is None or info.inserts_only:
+            continue
+        looked = {one.path for one in plan.outcomes if one.recipe == name}
+        if edited & looked:
+            said.append(
+                f"{name} looked at {', '.join(sorted(edited & looked))} as it was before"
+                " patchkit first changed it, not at your edits since; patchkit revert,"
+                " then apply again, and it looks at all of it"
+            )
     return said
 
 

@@ -14,6 +14,8 @@ from clikit import (
 )
 from support import git, snapshot
 
+from patchkit.source import strip_marks
+
 APPLY = ("apply", "debug-logging", "--target")
 
 
@@ -170,3 +172,25 @@ def test_in_a_checkout_git_sees_only_the_edited_files(cli, checkout):
     assert removed == []
     assert cli("revert", "--target", checkout).code == 0
     assert git(checkout, "status", "--porcelain") == ""
+
+
+def test_edits_that_a_recipe_did_not_look_at_are_named(cli, patched):
+    file = patched / "sglang" / "srt" / "models" / "llama_eagle3.py"
+    line = "        hidden_states = forward_batch.spec_info.hidden_states\n"
+    text = file.read_text()
+    assert text.count(line) == 1
+    file.write_text(
+        text.replace(line, line + '        print("h", hidden_states.shape)\n')
+    )
+    said = cli("apply", "remove-debug-logging", "--target", patched)
+    assert said.code == 0
+    told = " ".join(said.out.split())
+    assert "looked at srt/models/llama_eagle3.py as it was before patchkit" in told
+    cli("revert", "--target", patched)
+    said = cli("apply", "remove-debug-logging", "--target", patched)
+    assert "looked at" not in said.out
+    assert file.read_text() == text_without_marks(text)
+
+
+def text_without_marks(text):
+    return strip_marks(text.encode()).decode()
