@@ -116,10 +116,11 @@ def _not_looked_at(workspace: Workspace, plan: Plan) -> list[str]:
             continue
         looked = {one.path for one in plan.outcomes if one.recipe == name}
         if edited & looked:
+            paths = ", ".join(sorted(edited & looked))
             said.append(
-                f"{name} looked at {', '.join(sorted(edited & looked))} as it was before"
-                " patchkit first changed it, not at your edits since; patchkit revert,"
-                " then apply again, and it looks at all of it"
+                f"{name} looked at {paths} as it was before patchkit first changed it,"
+                " not at your edits since; patchkit revert, then apply again, and it"
+                " looks at all of it"
             )
     return said
 
