@@ -41,8 +41,10 @@ ARROWS = {
     "cli": {
         *("errors", "model", "registry", "report", "target", "project", "fetch"),
         *("workspace", "outcome", "journal", "verify", "logs", "watch", "draft"),
+        "canary",
     },
     "logs": {"errors", "report"},
+    "canary": {"errors", "report"},
     "watch": {"errors", "report", "target"},
     "tap": set(),
     "verify": {

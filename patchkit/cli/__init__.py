@@ -13,7 +13,15 @@ from typing import Any
 import click
 
 from patchkit import __version__
-from patchkit.cli import changing, drafting, looking, reading, verifying, watching
+from patchkit.cli import (
+    canary,
+    changing,
+    drafting,
+    looking,
+    reading,
+    verifying,
+    watching,
+)
 from patchkit.cli.terminal import print_error
 from patchkit.errors import CannotRun, PatchkitError, UsageError
 
@@ -111,6 +119,7 @@ for command in (
     changing.revert,
     verifying.verify,
     drafting.check_draft,
+    canary.canary,
     watching.watch,
     reading.logs,
     looking.fetch,

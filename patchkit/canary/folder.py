@@ -1,0 +1,163 @@
+"""The pair on disk. The only module of this package that reads or writes files.
+
+OUT holds ``target/``, three drafts and ``canary.json``, which says what they are.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from patchkit.canary import code
+from patchkit.canary.draft import STRICT, TOLERANT, draft_config, draft_tensors
+from patchkit.canary.plan import Plan, make_plan
+from patchkit.canary.target import target_config, target_tensors
+from patchkit.canary.tensors import Tensor, write_safetensors
+from patchkit.errors import PatchkitError, Refused, UsageError
+
+Json = dict[str, Any]
+MANIFEST = "canary.json"
+#: Changes with the weights.
+EDITION = 1
+
+
+@dataclass(frozen=True)
+class Draft:
+    """``with_ids``: its config names ``Plan.ids`` as the layers to capture. ``strict``:
+    it notices that SGLang counts the positions of draft steps wrongly."""
+
+    with_ids: bool = False
+    strict: bool = False
+
+    def layers(self, plan: Plan) -> tuple[int, int, int]:
+        """In front of which layers its states are captured."""
+        return plan.id_layers if self.with_ids else plan.default_layers
+
+
+DRAFTS = {
+    "draft": Draft(),
+    "draft-ids": Draft(with_ids=True),
+    "draft-positions": Draft(strict=True),
+}
+
+
+def write_pair(plan: Plan, out: Path) -> None:
+    """All of it, in a folder beside ``out`` that is then renamed.
+
+    Raises UsageError unless ``out`` can be made, Refused if the disk says no.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UsageError(f"{out} is there already", hint="give a folder that is not")
+    if not out.absolute().parent.is_dir():
+        raise UsageError(
+            f"{out}: there is no folder {out.parent}", hint="make it first"
+        )
+    aside = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.absolute().parent))
+    try:
+        write_checkpoint(aside / "target", target_config(plan), target_tensors(plan))
+        for name, one in DRAFTS.items():
+            config = draft_config(plan, with_ids=one.with_ids)
+            back = STRICT if one.strict else TOLERANT
+            tensors = draft_tensors(plan, one.layers(plan), back=back)
+            write_checkpoint(aside / name, config, tensors)
+        _write_json(aside / MANIFEST, manifest(plan))
+        os.chmod(aside, 0o755)
+        if out.exists():
+            out.rmdir()
+        os.rename(aside, out)
+    except OSError as problem:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise Refused(
+            f"{out} can't be written: {problem.strerror}", hint="is there room?"
+        ) from None
+    except BaseException:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise
+
+
+def write_checkpoint(folder: Path, config: Json, tensors: Mapping[str, Tensor]) -> None:
+    """In Hugging Face's layout, with the pair's tokenizer."""
+    folder.mkdir()
+    _write_json(folder / "config.json", config)
+    _write_json(folder / "tokenizer.json", _tokenizer())
+    _write_json(folder / "tokenizer_config.json", _TOKENIZER)
+    write_safetensors(folder / "model.safetensors", tensors)
+
+
+def manifest(plan: Plan) -> Json:
+    return {
+        "canary": EDITION,
+        "plan": asdict(plan) | {"ids": list(plan.ids)},
+        "layers": {name: list(one.layers(plan)) for name, one in DRAFTS.items()},
+        "moduli": list(code.MODULI),
+        "prompts": [code.counting(*one) for one in PROMPTS],
+    }
+
+
+#: First number and length of each prompt; apart by more than an answer is long.
+PROMPTS = ((0, 3), (557, 9), (1204, 2), (1873, 33))
+
+
+def read_pair(out: Path) -> Plan:
+    """What the pair in ``out`` was made for. Raises Refused if it is none of ours."""
+    file = out / MANIFEST
+    again = "patchkit canary make OUT writes a new one"
+    try:
+        value = json.loads(file.read_text(encoding="utf-8"))
+        edition, given = value["canary"], value["plan"]
+        if edition != EDITION:
+            raise Refused(f"{file}: edition {edition} of the pair", hint=again)
+        return make_plan(**given)
+    except (OSError, ValueError, KeyError, TypeError) as problem:
+        raise Refused(f"{file} can't be read: {problem}", hint=again) from None
+    except PatchkitError:
+        raise
+
+
+def _tokenizer() -> Json:
+    """Words are numbers: the text ``7 8 9`` is three tokens, and is continued so."""
+    words = {"<pad>": code.PAD, "<eos>": code.EOS, "<unk>": 2}
+    for token in range(3, code.VOCAB):
+        counts = code.means_number(token)
+        words[str(code.number_at(token)) if counts else f"x{token}"] = token
+    special = [
+        {
+            "id": number,
+            "content": word,
+            "special": True,
+            **dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False),
+        }
+        for word, number in list(words.items())[:3]
+    ]
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": special,
+        "normalizer": None,
+        "pre_tokenizer": {"type": "WhitespaceSplit"},
+        "post_processor": None,
+        "decoder": None,
+        "model": {"type": "WordLevel", "vocab": words, "unk_token": "<unk>"},
+    }
+
+
+_TOKENIZER = {
+    "tokenizer_class": "PreTrainedTokenizerFast",
+    "bos_token": "<pad>",
+    "eos_token": "<eos>",
+    "unk_token": "<unk>",
+    "pad_token": "<pad>",
+    "model_max_length": 16384,
+    "clean_up_tokenization_spaces": False,
+}
+
+
+def _write_json(file: Path, value: Json) -> None:
+    file.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")

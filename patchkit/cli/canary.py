@@ -1,0 +1,92 @@
+"""canary."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from patchkit.cli.options import JSON
+from patchkit.cli.terminal import print_json, style_for
+
+OUT = click.Path(path_type=Path)
+
+
+class _Layers(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    name = "layers"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        try:
+            return tuple(int(one) for one in str(value).split(","))
+        except ValueError:
+            self.fail(f"{value!r}: give layers like 2,30,58", param, ctx)
+
+
+@click.group()
+def canary() -> None:
+    """A synthetic target and draft whose accept length is known beforehand.
+
+    \b
+    patchkit canary make OUT
+    python -m sglang.launch_server --model-path OUT/target ...
+    patchkit canary check http://127.0.0.1:30000
+    """
+
+
+@canary.command()
+@click.argument("out", type=OUT)
+@click.option("--layers", default=8, metavar="N", help="Of the target; default 8.")
+@click.option(
+    "--hidden", type=int, metavar="H", help="Default: the least that holds the layers."
+)
+@click.option(
+    "--heads", type=int, metavar="N", help="Of target and draft; default max(4, 2 tp)."
+)
+@click.option(
+    "--dtype",
+    default="float32",
+    help="float32 (default), bfloat16 or float16.",
+)
+@click.option(
+    "--ids",
+    type=_Layers(),
+    metavar="A,B,C",
+    help="The layers that draft-ids/config.json names.",
+)
+@click.option(
+    "--tp", default=1, metavar="N", help="Spread digits over N ranks; default 1."
+)
+@JSON
+def make(
+    out: Path,
+    layers: int,
+    hidden: int | None,
+    heads: int | None,
+    dtype: str,
+    ids: tuple[int, ...] | None,
+    tp: int,
+    as_json: bool,
+) -> int:
+    """Write the pair's checkpoints into OUT, a new folder.
+
+    A target of DeepSeek-V3's architecture, an EAGLE-3 draft for SGLang's default
+    captured layers, one whose config names layers, one that notices wrong positions;
+    and the proof that the arithmetic of the dtype holds them.
+    """
+    from patchkit.canary.folder import write_pair
+    from patchkit.canary.plan import make_plan
+    from patchkit.canary.text import made_json, made_text
+
+    plan = make_plan(
+        layers=layers, hidden=hidden, heads=heads, dtype=dtype, ids=ids, tp=tp
+    )
+    write_pair(plan, out)
+    if as_json:
+        print_json(made_json(plan, out))
+    else:
+        print(made_text(plan, out, style_for(sys.stdout)))
+    return 0
