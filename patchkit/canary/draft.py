@@ -27,7 +27,7 @@ from patchkit.canary.parts import (
 )
 from patchkit.canary.plan import DRAFT_HEAD, DTYPES, Plan
 from patchkit.canary.target import MAX_POSITIONS, ONE
-from patchkit.canary.tensors import Tensor, ones, vector
+from patchkit.canary.tensors import Tensor, ones, rounded, vector
 
 #: Channels of the draft's state, clear of those that its embedding uses. The digits
 #: from captured states, as in a block; the gates; then for the digits modulo 7 and 11
@@ -114,7 +114,7 @@ def _attention(plan: Plan, back: float) -> dict[str, Tensor]:
             row = head * DRAFT_HEAD + number
             for part, value in enumerate(looking(frequency, 0 if head % 2 else back)):
                 if value:
-                    q.put(row + part * half, ONE, value * one)
+                    q.put(row + part * half, ONE, rounded(value * one, dtype))
     for digit in (OWN, BEFORE):
         modulus = MODULI[digit]
         for residue in range(modulus):

@@ -16,10 +16,11 @@ from typing import Any
 
 from patchkit.canary import code
 from patchkit.canary.draft import STRICT, TOLERANT, draft_config, draft_tensors
+from patchkit.canary.margins import Proof, prove
 from patchkit.canary.plan import Plan, make_plan
-from patchkit.canary.target import target_config, target_tensors
+from patchkit.canary.target import MAX_POSITIONS, target_config, target_tensors
 from patchkit.canary.tensors import Tensor, write_safetensors
-from patchkit.errors import PatchkitError, Refused, UsageError
+from patchkit.errors import Refused, UsageError
 
 Json = dict[str, Any]
 MANIFEST = "canary.json"
@@ -47,10 +48,12 @@ DRAFTS = {
 }
 
 
-def write_pair(plan: Plan, out: Path) -> None:
-    """All of it, in a folder beside ``out`` that is then renamed.
+def write_pair(plan: Plan, out: Path) -> Proof:
+    """All of it, in a folder beside ``out`` that is then renamed, once the arithmetic
+    is proven.
 
-    Raises UsageError unless ``out`` can be made, Refused if the disk says no.
+    Raises UsageError unless ``out`` can be made, Refused if the disk says no, or if the
+    dtype can't hold the pair.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"{out} is there already", hint="give a folder that is not")
@@ -58,13 +61,14 @@ def write_pair(plan: Plan, out: Path) -> None:
         raise UsageError(
             f"{out}: there is no folder {out.parent}", hint="make it first"
         )
+    target = target_tensors(plan)
+    drafts = {name: _tensors(plan, one) for name, one in DRAFTS.items()}
+    proof = prove(plan, target, drafts["draft"])
     aside = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.absolute().parent))
     try:
-        write_checkpoint(aside / "target", target_config(plan), target_tensors(plan))
-        for name, one in DRAFTS.items():
-            config = draft_config(plan, with_ids=one.with_ids)
-            back = STRICT if one.strict else TOLERANT
-            tensors = draft_tensors(plan, one.layers(plan), back=back)
+        write_checkpoint(aside / "target", target_config(plan), target)
+        for name, tensors in drafts.items():
+            config = draft_config(plan, with_ids=DRAFTS[name].with_ids)
             write_checkpoint(aside / name, config, tensors)
         _write_json(aside / MANIFEST, manifest(plan))
         os.chmod(aside, 0o755)
@@ -79,6 +83,12 @@ def write_pair(plan: Plan, out: Path) -> None:
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
         raise
+    return proof
+
+
+def _tensors(plan: Plan, draft: Draft) -> dict[str, Tensor]:
+    back = STRICT if draft.strict else TOLERANT
+    return draft_tensors(plan, draft.layers(plan), back=back)
 
 
 def write_checkpoint(folder: Path, config: Json, tensors: Mapping[str, Tensor]) -> None:
@@ -116,8 +126,6 @@ def read_pair(out: Path) -> Plan:
         return make_plan(**given)
     except (OSError, ValueError, KeyError, TypeError) as problem:
         raise Refused(f"{file} can't be read: {problem}", hint=again) from None
-    except PatchkitError:
-        raise
 
 
 def _tokenizer() -> Json:
@@ -154,7 +162,7 @@ _TOKENIZER = {
     "eos_token": "<eos>",
     "unk_token": "<unk>",
     "pad_token": "<pad>",
-    "model_max_length": 16384,
+    "model_max_length": MAX_POSITIONS,
     "clean_up_tokenization_spaces": False,
 }
 

@@ -34,14 +34,14 @@ from patchkit.canary.plan import (
     VALUE,
     Plan,
 )
-from patchkit.canary.tensors import Tensor, ones, vector
+from patchkit.canary.tensors import Tensor, ones, rounded, vector
 
 #: Channel of the constant that gates.
 ONE = 0
 #: Frequencies that attention looks by: those that yarn leaves as they are.
 LOOKS = 10
-YARN = {"factor": 4.0, "original_max_position_embeddings": 4096}
-MAX_POSITIONS = 16384
+YARN = {"factor": 2.0, "original_max_position_embeddings": 4096}
+MAX_POSITIONS = 8192
 EXPERTS, CHOSEN, ROUTED_SCALE = 4, 2, 2.0
 #: What lm_head thinks of a block that should be empty.
 DECOY = 4.0
@@ -58,11 +58,12 @@ def target_tensors(plan: Plan) -> dict[str, Tensor]:
         "model.norm.weight": norm,
         "lm_head.weight": _head(plan),
     }
+    queries = _queries(plan)
     for layer in range(plan.layers):
         name = f"model.layers.{layer}."
         found[name + "input_layernorm.weight"] = norm
         found[name + "post_attention_layernorm.weight"] = norm
-        for part, one in _attention(plan, layer).items():
+        for part, one in (queries | _attention(plan, layer)).items():
             found[f"{name}self_attn.{part}.weight"] = one
         name += "mlp."
         if layer == 0:
@@ -108,49 +109,66 @@ def _head(plan: Plan) -> Tensor:
     return table
 
 
-def _attention(plan: Plan, layer: int) -> dict[str, Tensor]:
-    """Heads come in pairs: the first looks at the position before, the second at its
-    own. A pair carries some of the residues modulo 11."""
+def _queries(plan: Plan) -> dict[str, Tensor]:
+    """The part of attention that is the same in every layer. Heads come in pairs: the
+    first looks at the position before, the second at its own. A pair carries some of
+    the residues modulo 11."""
     dtype, hidden, heads = DTYPES[plan.dtype], plan.hidden, plan.heads
-    constants = plan.constants
-    here, there = plan.block(layer), plan.block(layer + 1)
-    first, residues = STARTS[BEFORE], MODULI[BEFORE]
-    one = 1 / (constants.amplitude * constants.scale)  # the constant, normed, becomes 1
-
-    q_a = Tensor(dtype, (Q_LORA, hidden), {0: {ONE: one}})
+    q_a = Tensor(dtype, (Q_LORA, hidden), {0: {ONE: _one(plan)}})
     q_b = Tensor(dtype, (heads * (NOPE + ROPE), Q_LORA))
-    kv_a = Tensor(dtype, (KV_LORA + ROPE, hidden))
     kv_b = Tensor(dtype, (heads * (NOPE + VALUE), KV_LORA))
-    o = Tensor(dtype, (hidden, heads * VALUE))
-
     for number, frequency in enumerate(frequencies(ROPE, LOOKS)):
-        kv_a.put(KV_LORA + 2 * number, ONE, LENGTH * one)
-        for head in range(heads):
-            row = head * (NOPE + ROPE) + NOPE + 2 * number
-            for part, value in enumerate(looking(frequency, 0 if head % 2 else 1)):
-                if value:
-                    q_b.put(row + part, 0, value / _Q_NORMED)
-    kv_a.put(residues, ONE, one)  # so that the latent has two channels, always
-    for residue in range(residues):
-        channel = first + residue
-        kv_a.put(residue, here + channel, 1 / constants.scale)
-        pair = pair_of(residue, residues, heads // 2)
-        back, own = 2 * pair, 2 * pair + 1
-        for head in (back, own):
+        for own in (False, True):
+            vector_of = looking(frequency, 0 if own else 1)
+            for part, value in enumerate(vector_of):
+                if not value:
+                    continue
+                value = rounded(value / _Q_NORMED, dtype)
+                for head in range(int(own), heads, 2):
+                    row = head * (NOPE + ROPE) + NOPE + 2 * number + part
+                    q_b.put(row, 0, value)
+    for residue in range(MODULI[BEFORE]):
+        for head in _heads(plan, residue):
             row = head * (NOPE + VALUE) + NOPE + residue
             kv_b.put(row, residue, 1 / _KV_NORMED)
-        source = back if layer == plan.looking_back else own
-        o.put(there + channel, source * VALUE + residue, 1.0)
-        o.put(here + channel, own * VALUE + residue, -1.0)
     return {
         "q_a_proj": q_a,
         "q_a_layernorm": ones(dtype, Q_LORA),
         "q_b_proj": q_b,
-        "kv_a_proj_with_mqa": kv_a,
         "kv_a_layernorm": ones(dtype, KV_LORA),
         "kv_b_proj": kv_b,
-        "o_proj": o,
     }
+
+
+def _attention(plan: Plan, layer: int) -> dict[str, Tensor]:
+    """The digit modulo 11 into the KV cache, and from it to the next block."""
+    dtype, hidden, heads = DTYPES[plan.dtype], plan.hidden, plan.heads
+    here, there = plan.block(layer), plan.block(layer + 1)
+    residues = MODULI[BEFORE]
+    kv_a = Tensor(dtype, (KV_LORA + ROPE, hidden))
+    o = Tensor(dtype, (hidden, heads * VALUE))
+    for number in range(LOOKS):
+        kv_a.put(KV_LORA + 2 * number, ONE, LENGTH * _one(plan))
+    kv_a.put(residues, ONE, _one(plan))  # so that the latent has two channels, always
+    for residue in range(residues):
+        channel = STARTS[BEFORE] + residue
+        kv_a.put(residue, here + channel, 1 / plan.constants.scale)
+        back, own = _heads(plan, residue)
+        source = back if layer == plan.looking_back else own
+        o.put(there + channel, source * VALUE + residue, 1.0)
+        o.put(here + channel, own * VALUE + residue, -1.0)
+    return {"kv_a_proj_with_mqa": kv_a, "o_proj": o}
+
+
+def _one(plan: Plan) -> float:
+    """The weight that makes 1 of the constant, normed."""
+    return 1 / (plan.constants.amplitude * plan.constants.scale)
+
+
+def _heads(plan: Plan, residue: int) -> tuple[int, int]:
+    """The heads that carry it: that which looks back, that which looks at its own."""
+    pair = pair_of(residue, MODULI[BEFORE], plan.heads // 2)
+    return 2 * pair, 2 * pair + 1
 
 
 def _mlp(plan: Plan, layer: int, name: str, share: float) -> dict[str, Tensor]:

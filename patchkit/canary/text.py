@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from patchkit.canary.code import MODULI
 from patchkit.canary.expect import mean_accept_length
 from patchkit.canary.folder import DRAFTS, manifest
+from patchkit.canary.margins import Proof
 from patchkit.canary.plan import Plan
 from patchkit.report.style import Style
 
@@ -28,31 +30,72 @@ def launch_command(plan: Plan, out: Path, draft: str = "draft") -> str:
     return " \\\n    ".join(parts)
 
 
-def made_text(plan: Plan, out: Path, style: Style) -> str:
+def made_text(plan: Plan, out: Path, proof: Proof, style: Style) -> str:
     lines = [style(f"{out}", "bold")]
     lines.append(
         f"  target           {plan.layers} layers, hidden {plan.hidden},"
-        f" {plan.heads} heads, {plan.dtype}"
+        f" {plan.heads} heads, {plan.dtype}; digits spread over {plan.tp} ranks"
     )
     for name, draft in DRAFTS.items():
         layers = ", ".join(map(str, draft.layers(plan)))
-        what = f"captures in front of layers {layers}"
+        what = f"reads the states in front of layers {layers}"
         if draft.with_ids:
-            what += f"; its config names {', '.join(map(str, plan.ids))}"
+            what += f"; config names {', '.join(map(str, plan.ids))}"
         if draft.strict:
             what += "; strict about positions"
         lines.append(f"  {name:<16} {what}")
-    lines += ["", "start the server:", "  " + launch_command(plan, out), ""]
-    lines += ["then:", "  patchkit canary check http://127.0.0.1:30000"]
+    lines += ["", style(f"arithmetic of {plan.dtype}", "bold")]
+    for margin in proof.logits:
+        lines.append(
+            f"  {margin.what:<33} right {margin.right:6.2f}  next {margin.wrong:6.2f}"
+            f"  apart by {_count(margin.steps)} of its steps"
+        )
+    for one in proof.attention:
+        lines.append(
+            f"  {one.what:<33} ahead by {one.nats:.1f} nats; all other positions have"
+            f" {one.others:.0e}"
+        )
+    lines += ["", style("accept length, with steps of 3 candidates", "bold")]
+    lines.append(f"  right{STEPS + 1.0:>30.4f}   histogram [0, 0, 0, all]")
+    for digits, what in LOST:
+        name = " and ".join(str(MODULI[digit]) for digit in digits)
+        mean = mean_accept_length(digits, STEPS)
+        lines.append(f"  lost modulo {name:<16} {mean:6.4f}   {what}")
+    lines += ["", style("start the server", "bold")]
+    lines += ["  " + launch_command(plan, out), "", style("then", "bold")]
+    lines.append(f"  patchkit canary check http://127.0.0.1:30000 --pair {out}")
     return "\n".join(lines)
 
 
-def made_json(plan: Plan, out: Path) -> dict[str, Any]:
+#: The sets of digits that go lost together, and what that is.
+LOST = (
+    ((0,), "state 0"),
+    ((1,), "state 1"),
+    ((2,), "state 2"),
+    ((0, 1, 2), "all three states"),
+    ((3, 4), "the draft's embedding or attention"),
+    ((4,), "the position before, in the draft's KV cache"),
+)
+
+
+def _count(steps: float) -> str:
+    return f"{steps:.0f}" if steps < 10000 else f"{steps:.0e}"
+
+
+def made_json(plan: Plan, out: Path, proof: Proof) -> dict[str, Any]:
     return manifest(plan) | {
         "folder": str(out),
         "launch": launch_command(plan, out),
+        "logits": [asdict(one) | {"steps": one.steps} for one in proof.logits],
+        "attention": [asdict(one) for one in proof.attention],
         "accept_length": {
-            "right": STEPS + 1,
-            "lost": {str(m): mean_accept_length([i], 3) for i, m in enumerate(MODULI)},
+            "right": STEPS + 1.0,
+            "lost": [
+                {
+                    "moduli": [MODULI[digit] for digit in digits],
+                    "accept_length": mean_accept_length(digits, STEPS),
+                }
+                for digits, _ in LOST
+            ],
         },
     }

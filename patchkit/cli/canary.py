@@ -84,9 +84,9 @@ def make(
     plan = make_plan(
         layers=layers, hidden=hidden, heads=heads, dtype=dtype, ids=ids, tp=tp
     )
-    write_pair(plan, out)
+    proof = write_pair(plan, out)
     if as_json:
-        print_json(made_json(plan, out))
+        print_json(made_json(plan, out, proof))
     else:
-        print(made_text(plan, out, style_for(sys.stdout)))
+        print(made_text(plan, out, proof, style_for(sys.stdout)))
     return 0
