@@ -10,14 +10,14 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from patchkit.canary import code
 from patchkit.canary.draft import STRICT, TOLERANT, draft_config, draft_tensors
 from patchkit.canary.margins import Proof, prove
-from patchkit.canary.plan import Plan, make_plan
+from patchkit.canary.plan import DRAFTS, DraftKind, Plan, make_plan
 from patchkit.canary.target import MAX_POSITIONS, target_config, target_tensors
 from patchkit.canary.tensors import Tensor, write_safetensors
 from patchkit.errors import Refused, UsageError
@@ -26,26 +26,6 @@ Json = dict[str, Any]
 MANIFEST = "canary.json"
 #: Changes with the weights.
 EDITION = 1
-
-
-@dataclass(frozen=True)
-class Draft:
-    """``with_ids``: its config names ``Plan.ids`` as the layers to capture. ``strict``:
-    it notices that SGLang counts the positions of draft steps wrongly."""
-
-    with_ids: bool = False
-    strict: bool = False
-
-    def layers(self, plan: Plan) -> tuple[int, int, int]:
-        """In front of which layers its states are captured."""
-        return plan.id_layers if self.with_ids else plan.default_layers
-
-
-DRAFTS = {
-    "draft": Draft(),
-    "draft-ids": Draft(with_ids=True),
-    "draft-positions": Draft(strict=True),
-}
 
 
 def write_pair(plan: Plan, out: Path) -> Proof:
@@ -86,7 +66,7 @@ def write_pair(plan: Plan, out: Path) -> Proof:
     return proof
 
 
-def _tensors(plan: Plan, draft: Draft) -> dict[str, Tensor]:
+def _tensors(plan: Plan, draft: DraftKind) -> dict[str, Tensor]:
     back = STRICT if draft.strict else TOLERANT
     return draft_tensors(plan, draft.layers(plan), back=back)
 

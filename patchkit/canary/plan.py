@@ -89,6 +89,27 @@ class Plan:
         return CONSTANTS + WIDTH * layer
 
 
+@dataclass(frozen=True)
+class DraftKind:
+    """``with_ids``: its config names ``Plan.ids`` as the layers to capture. ``strict``:
+    it notices that SGLang counts the positions of draft steps wrongly."""
+
+    with_ids: bool = False
+    strict: bool = False
+
+    def layers(self, plan: Plan) -> tuple[int, int, int]:
+        """In front of which layers its states are captured."""
+        return plan.id_layers if self.with_ids else plan.default_layers
+
+
+#: By the names of their folders.
+DRAFTS = {
+    "draft": DraftKind(),
+    "draft-ids": DraftKind(with_ids=True),
+    "draft-positions": DraftKind(strict=True),
+}
+
+
 def make_plan(
     *,
     layers: int = 8,

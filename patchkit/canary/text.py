@@ -6,13 +6,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from patchkit.canary.check import Checked
 from patchkit.canary.code import MODULI
+from patchkit.canary.diagnose import Measured
 from patchkit.canary.expect import mean_accept_length
-from patchkit.canary.folder import DRAFTS, manifest
+from patchkit.canary.folder import manifest
 from patchkit.canary.margins import Proof
-from patchkit.canary.plan import Plan
-from patchkit.report.style import Style
+from patchkit.canary.plan import DRAFTS, Plan
+from patchkit.report.style import Style, wrap
 
+WIDTH = 88
 #: Draft steps of the launch command.
 STEPS = 3
 
@@ -98,4 +101,71 @@ def made_json(plan: Plan, out: Path, proof: Proof) -> dict[str, Any]:
                 for digits, _ in LOST
             ],
         },
+    }
+
+
+def checked_text(checked: Checked, style: Style) -> str:
+    measured, verdict = checked.measured, checked.verdict
+    word = style("RIGHT", "green") if verdict.right else style("FAULT", "red")
+    first, *more = wrap(verdict.text, WIDTH - 7)
+    lines = [f"{word}  {first}", *("       " + line for line in more), ""]
+    named = ", ".join(f"{k} {v}" for k, v in checked.arguments.items() if v is not None)
+    lines += _row("server", f"SGLang {checked.version}; {named}")
+    if measured.plan is not None and measured.draft:
+        layers = DRAFTS[measured.draft].layers(measured.plan)
+        lines += _row("layers", f"in front of {', '.join(map(str, layers))} expected")
+    right = [0] * measured.steps + ["all"]
+    lines += _row(
+        "expected", f"accept length {measured.steps + 1:.2f}, histogram {right}"
+    )
+    lines += _row("alone", _counted(measured))
+    lines += _row("together", _counted(checked.again))
+    for text in verdict.evidence:
+        lines += _row("seen", text)
+    for fault in verdict.faults:
+        text = fault.what + (f"; to tell: {fault.tell}" if fault.tell else "")
+        lines += _row("may be", text)
+    return "\n".join(lines)
+
+
+def _counted(measured: Measured) -> str:
+    steps = sum(one.verifies for one in measured.answers)
+    shown = measured.counts or "not given by this release"
+    return f"accept length {measured.mean:.2f} in {steps} steps, histogram {shown}"
+
+
+def _row(name: str, text: str) -> list[str]:
+    first, *more = wrap(text, WIDTH - 10)
+    return [f"{name:<10}{first}", *(" " * 10 + line for line in more)]
+
+
+def checked_json(checked: Checked) -> dict[str, Any]:
+    measured, verdict = checked.measured, checked.verdict
+    return {
+        "right": verdict.right,
+        "verdict": verdict.text,
+        "lost_moduli": [MODULI[digit] for digit in verdict.lost],
+        "faults": [asdict(one) for one in verdict.faults],
+        "evidence": list(verdict.evidence),
+        "sglang": checked.version,
+        "arguments": checked.arguments,
+        "draft": measured.draft,
+        "steps": measured.steps,
+        "expected_accept_length": measured.steps + 1,
+        "alone": _measured_json(measured),
+        "together": _measured_json(checked.again),
+        "digits": {
+            str(modulus): state.value
+            for modulus, state in zip(MODULI, measured.chart.states())
+        }
+        if measured.chart is not None
+        else None,
+    }
+
+
+def _measured_json(measured: Measured) -> dict[str, Any]:
+    return {
+        "accept_length": round(measured.mean, 4),
+        "histogram": measured.counts or None,
+        "answers": [asdict(one) for one in measured.answers],
     }

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from patchkit.cli.options import JSON
-from patchkit.cli.terminal import print_json, style_for
+from patchkit.cli.terminal import Progress, print_json, style_for
 
 OUT = click.Path(path_type=Path)
 
@@ -90,3 +90,43 @@ def make(
     else:
         print(made_text(plan, out, proof, style_for(sys.stdout)))
     return 0
+
+
+@canary.command()
+@click.argument("url")
+@click.option(
+    "--pair",
+    type=OUT,
+    metavar="OUT",
+    help="The pair's folder, if it is not where the server says.",
+)
+@click.option(
+    "--timeout",
+    default=120.0,
+    type=click.FloatRange(min=1),
+    metavar="SECONDS",
+    help="For each request; default 120.",
+)
+@click.option(
+    "--api-key", envvar="PATCHKIT_API_KEY", metavar="KEY", help="The server's API key."
+)
+@JSON
+def check(
+    url: str, pair: Path | None, timeout: float, api_key: str | None, as_json: bool
+) -> int:
+    """Ask a running server that has the pair whether it accepts what it should.
+
+    Sends prompts, compares what each verify step accepts with the closed form, and
+    names the fault. Exit 0: right; 1: a fault; 4: no server, no canary, or arguments
+    for which there is no closed form (topk above 1).
+    """
+    from patchkit.canary.ask import Server
+    from patchkit.canary.check import check
+    from patchkit.canary.text import checked_json, checked_text
+
+    checked = check(Server(url, api_key, timeout), pair, Progress())
+    if as_json:
+        print_json(checked_json(checked))
+    else:
+        print(checked_text(checked, style_for(sys.stdout)))
+    return checked.exit_code

@@ -1,0 +1,146 @@
+"""``canary check``: asks a server, and says what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from patchkit.canary.chart import TOKENS, Chart, chart_of_answers, questions
+from patchkit.canary.code import counting
+from patchkit.canary.diagnose import Answer, Measured, Verdict, diagnose
+from patchkit.canary.folder import MANIFEST, PROMPTS, read_pair
+from patchkit.canary.plan import DRAFTS, Plan
+from patchkit.errors import CannotRun
+
+Json = dict[str, Any]
+#: Tokens of each answer: as many as every set of lost digits that is met needs to show.
+LONG = 121
+
+
+class Asked(Protocol):
+    """A server, or SGLang's Engine in another coat."""
+
+    def info(self) -> Json: ...
+
+    def generate(
+        self, prompts: Sequence[Sequence[int]], tokens: int
+    ) -> list[Answer]: ...
+
+    def stream(self, prompt: Sequence[int], tokens: int) -> Answer: ...
+
+
+@dataclass(frozen=True)
+class Checked:
+    """``again``: the same prompts, asked together, with what the radix cache kept."""
+
+    version: str
+    arguments: Json
+    measured: Measured
+    again: Measured
+    verdict: Verdict
+
+    @property
+    def exit_code(self) -> int:
+        return 0 if self.verdict.right else 1
+
+
+#: Of the server's arguments, those that matter here.
+_NAMES = (
+    *("model_path", "speculative_draft_model_path", "speculative_algorithm"),
+    *("speculative_num_steps", "speculative_eagle_topk", "dtype", "tp_size"),
+    *("page_size", "attention_backend", "disable_cuda_graph", "disable_radix_cache"),
+)
+
+
+def check(server: Asked, pair: Path | None, say: Callable[[str], None]) -> Checked:
+    """Ask each prompt alone, all at once, and if something is wrong, for each digit.
+
+    Raises CannotRun if it is no canary, or started so that no closed form holds.
+    """
+    info = server.info()
+    steps = _steps(info)
+    plan, draft = _pair(info, pair)
+    prompts = [counting(*one) for one in PROMPTS]
+    say("each prompt alone")
+    alone = tuple(server.stream(prompt, LONG) for prompt in prompts)
+    say("all prompts at once")
+    together = tuple(server.generate(prompts, LONG))
+    measured = Measured(steps, alone, draft, plan)
+    again = Measured(steps, together, draft, plan)
+    verdict = diagnose(measured)
+    if plan is None and not verdict.right and _no_counting(alone):
+        raise CannotRun(
+            f"what answers is no canary: {verdict.evidence[-1]}",
+            hint="start the server with OUT/target of patchkit canary make; if it is,"
+            " say so with --pair OUT",
+        )
+    if not verdict.right:
+        say("each digit by itself")
+        measured = Measured(steps, alone, draft, plan, _chart(server))
+        verdict = diagnose(measured)
+    elif not diagnose(again).right:
+        verdict = _only_together(diagnose(again))
+    arguments = {name: info[name] for name in _NAMES if name in info}
+    return Checked(str(info.get("version", "")), arguments, measured, again, verdict)
+
+
+def _steps(info: Json) -> int:
+    """Draft steps. Raises CannotRun without EAGLE-3, or with trees."""
+    algorithm = info.get("speculative_algorithm")
+    if algorithm != "EAGLE3":
+        raise CannotRun(
+            f"the server runs with --speculative-algorithm {algorithm}",
+            hint="patchkit canary make prints a command with EAGLE3",
+        )
+    topk, steps = info.get("speculative_eagle_topk"), info.get("speculative_num_steps")
+    if topk != 1:
+        raise CannotRun(
+            f"the server runs with --speculative-eagle-topk {topk}: a tree of"
+            " candidates has room for second guesses, for which there is no closed form",
+            hint="start it with --speculative-eagle-topk 1",
+        )
+    if not isinstance(steps, int) or steps < 1:
+        raise CannotRun(
+            f"the server runs with --speculative-num-steps {steps}", hint="give 3"
+        )
+    return steps
+
+
+def _pair(info: Json, pair: Path | None) -> tuple[Plan | None, str]:
+    """The plan, if its folder is here, and the draft's name."""
+    path = Path(str(info.get("speculative_draft_model_path") or ""))
+    draft = path.name if path.name in DRAFTS else ""
+    if pair is None and (path.parent / MANIFEST).is_file():
+        pair = path.parent
+    return (read_pair(pair) if pair is not None else None), draft
+
+
+def _chart(server: Asked) -> Chart:
+    asked = list(questions())
+    answers = server.generate([prompt for *_, prompt in asked], TOKENS)
+    return chart_of_answers(
+        {
+            (digit, residue): answer.verifies == 1
+            for (digit, residue, _), answer in zip(asked, answers)
+        }
+    )
+
+
+def _no_counting(answers: tuple[Answer, ...]) -> bool:
+    """Whether nothing of an answer goes on where its prompt ends."""
+    return not any(
+        one.tokens and one.tokens[0] - one.prompt[-1] == 2 for one in answers
+    )
+
+
+def _only_together(verdict: Verdict) -> Verdict:
+    return Verdict(
+        False,
+        f"right one by one; with several requests at once, or prefixes from the radix"
+        f" cache: {verdict.text}",
+        verdict.lost,
+        verdict.faults,
+        verdict.evidence,
+    )

@@ -1,0 +1,191 @@
+"""What each pattern of digits means: the table behind a verdict. Pure.
+
+Faults of wiring (which states reach which slot) are computed from the layers; the
+others are listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from patchkit.canary.code import SLOTS
+from patchkit.canary.plan import Plan
+
+Layers = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """``tell``: how to know it from others with the same number."""
+
+    what: str
+    tell: str = ""
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """``layers``: in front of which layers the states are that slots 0, 1, 2 get."""
+
+    what: str
+    layers: Layers
+    tell: str
+
+    def lost(self, wanted: Layers) -> tuple[int, ...]:
+        """A slot whose state is from another layer finds its block empty."""
+        return tuple(slot for slot in SLOTS if self.layers[slot] != wanted[slot])
+
+
+_TAPS = "the layers that debug-logging's first lines name"
+
+
+def wirings(plan: Plan, wanted: Layers, *, with_ids: bool) -> Iterator[Wiring]:
+    """Those that are met; ``wanted`` is what the draft was made for."""
+    a, b, c = wanted
+    if with_ids:
+        yield Wiring(
+            "the ids in the draft's config are ignored: SGLang's default layers"
+            f" {_named(plan.default_layers)} are captured",
+            plan.default_layers,
+            _TAPS,
+        )
+        first, second, third = plan.ids
+        yield Wiring(
+            "the ids are taken as they are, not plus one", (first, second, third), _TAPS
+        )
+    else:
+        yield Wiring("layers are captured that somebody named", plan.id_layers, _TAPS)
+    yield Wiring("slots 0 and 1 are swapped", (b, a, c), _TAPS)
+    yield Wiring("slots 1 and 2 are swapped", (a, c, b), _TAPS)
+    yield Wiring("slots 0 and 2 are swapped: the order is reversed", (c, b, a), _TAPS)
+    yield Wiring("slots are rotated by one", (b, c, a), _TAPS)
+    yield Wiring("slots are rotated by two", (c, a, b), _TAPS)
+    for slot in SLOTS:
+        one = wanted[slot]
+        yield Wiring(f"one layer's state, {one}, three times", (one, one, one), _TAPS)
+    yield Wiring(
+        "every state is one layer late: ids plus one where they should not be",
+        (a + 1, b + 1, c + 1),
+        _TAPS,
+    )
+    yield Wiring(
+        "every state is one layer early: behind the layer was meant, in front taken",
+        (a - 1, b - 1, c - 1),
+        _TAPS,
+    )
+
+
+def _named(layers: Layers) -> str:
+    return ", ".join(map(str, layers))
+
+
+def one_slot(slot: int, layer: int, layers: int) -> list[Fault]:
+    """A single slot is empty."""
+    found = [
+        Fault(f"the state in front of layer {layer - 1}, one too early", _TAPS),
+        Fault(f"the state in front of layer {layer + 1}, one too late", _TAPS),
+        Fault("the state of some other layer", _TAPS),
+    ]
+    if slot == 0:
+        found.append(
+            Fault("the embedding", "its norm in debug-logging's lines: it is layer 0's")
+        )
+    if slot == 2:
+        found.append(Fault(f"the last layer's, {layers}", _TAPS))
+    found.append(
+        Fault(
+            f"zeros, or nothing: columns of fc for slot {slot} not loaded",
+            "patchkit check-draft, and the norm that debug-logging shows",
+        )
+    )
+    return found
+
+
+EMBEDDING = (
+    Fault(
+        "the draft's embedding is empty: not shared with the target's, or not loaded",
+        "debug-logging: the norm of the draft's embeddings is 0",
+    ),
+    Fault(
+        "the draft's attention adds nothing: o_proj not loaded, or its output dropped",
+        "the embedding's norm is that of the target's",
+    ),
+    Fault(
+        "embedding and state are swapped in front of the attention",
+        "the order of the concatenation in the draft's layer",
+    ),
+)
+HISTORY = (
+    Fault("the draft's KV cache has nothing where the position before should be"),
+    Fault("the draft's attention sees its own position only"),
+)
+OWN_POSITION = (Fault("heads of the draft that look at their own position"),)
+UNNAMED = (
+    "one layer early or late; with --pair OUT the layers can be named",
+    "states in another order",
+)
+NO_RESIDUAL = (
+    Fault(
+        "the residual stream is missing from the captured states",
+        "candidates: the digits modulo 2, 3 and 5 are all one behind",
+    ),
+)
+FOREIGN = (
+    Fault(
+        "d2t is ignored or off: candidates are ids of the draft's own vocabulary",
+        "candidates that are even or below 3 stand for no number",
+    ),
+)
+UNSHIFTED = (
+    Fault(
+        "the draft embeds the token before the one it should",
+        "candidates: the digits modulo 7 and 11 are one behind, the others right",
+    ),
+)
+#: Nothing is accepted, so that the number names no slot.
+NOTHING = (
+    *NO_RESIDUAL,
+    *FOREIGN,
+    *UNSHIFTED,
+    Fault(
+        "fc is skipped: a single layer's state, as wide as the draft, reaches it",
+        "debug-logging: fc is not applied",
+    ),
+    Fault(
+        "weights of the draft are not loaded: fc, its layer, or lm_head",
+        "patchkit check-draft",
+    ),
+)
+#: Of a digit only some values are known.
+SHARDS = Fault(
+    "the captured states are the sums of single tensor-parallel ranks: captured before"
+    " an all-reduce that was put off",
+    "one rank alone, or --enable-flashinfer-allreduce-fusion off, gives the full accept"
+    " length; patchkit apply capture-after-allreduce",
+)
+#: The first candidate is right, what follows is not.
+LATER = (
+    Fault(
+        "draft steps hand on something else than their state: normed, or the first",
+        "draft-positions gives the same",
+    ),
+    Fault(
+        "positions, or places in the KV cache, of the second draft step on are wrong",
+        "with draft-positions it gets worse or better",
+    ),
+)
+POSITIONS = (
+    Fault(
+        "the second and later draft steps run at positions one too high: a defect of"
+        " SGLang before sgl-project/sglang#25015 (seen in 0.5.9, not in 0.5.23)",
+        "draft and draft-ids, which do not mind, give their full accept length",
+    ),
+)
+TARGET_ATTENTION = (
+    Fault("the target's attention, its positions, or its KV cache"),
+    Fault("the tree mask, where tokens right after a verify step are the wrong ones"),
+)
+TARGET_MLP = (
+    Fault("an MLP or expert of the target, or the sum over tensor-parallel ranks"),
+)
+TARGET_HEAD = (Fault("the target's lm_head, its weights or its last norm"),)
