@@ -49,7 +49,7 @@ ARROWS = {
     "tap": set(),
     "verify": {
         *("errors", "fetch", "journal", "model", "registry", "report", "target"),
-        *("workspace", "fixtures"),
+        *("workspace", "fixtures", "canary"),
     },
     "__main__": {"cli"},
     "__init__": set(),

@@ -16,7 +16,7 @@ from pathlib import Path
 from support import CACHE, RELEASES, run_patchkit
 
 from patchkit.fetch import fetch_wheel
-from patchkit.verify.checks import CHECKS
+from patchkit.verify.checks import choose
 
 SHORT = {"PASS": "+", "FAIL": "FAIL", "NOT APPLICABLE": "-", "CANNOT RUN": "can't"}
 
@@ -39,7 +39,7 @@ def verify(release: str, folder: Path) -> tuple[int, dict]:
 
 
 def main(releases: list[str]) -> int:
-    names = list(CHECKS)
+    names = choose([], [])
     print(f"{'':<14}" + "".join(f"{name[:9]:<10}" for name in names) + "seconds")
     failed = 0
     for release in releases:

@@ -47,6 +47,14 @@ class _Verify(click.Command):
     metavar="CHECK",
     help="Leave this check out; may be given again.",
 )
+@click.option(
+    "--engine",
+    "engine",
+    flag_value="only",
+    help="Run the engine-… checks instead: SGLang's own engine with the canary pair,"
+    " on this CPU; under a minute.",
+)
+@click.option("--full", "engine", flag_value="too", help="Run them as well.")
 @click.option("--strict", is_flag=True, help="Known defects of stock SGLang count.")
 @click.option(
     "--timeout",
@@ -92,6 +100,7 @@ def verify(
     baseline: str,
     only: Sequence[str],
     skip: Sequence[str],
+    engine: str | None,
     strict: bool,
     timeout: float,
     device: str,
@@ -120,7 +129,8 @@ def verify(
         )
     workspace = Workspace(find_package(target, python), Registry(folders), say)
     options = Options(
-        baseline, only, skip, timeout, python, device, _empty_folder(keep)
+        *(baseline, only, skip, timeout, python, device, _empty_folder(keep)),
+        engine or "no",
     )
     report = verify(workspace, options, Progress())
     if as_json:

@@ -5,11 +5,20 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from patchkit.errors import UsageError
 from patchkit.verify.evidence import Evidence
 from patchkit.verify.jobs import Job
-from patchkit.verify.judge import capture, gates, hazards, model, parallel, wrapper
+from patchkit.verify.judge import (
+    capture,
+    engine,
+    gates,
+    hazards,
+    model,
+    parallel,
+    wrapper,
+)
 from patchkit.verify.promises import Promises
 from patchkit.verify.verdict import Check
 
@@ -22,11 +31,13 @@ Overlay = Mapping[str, str | None]
 @dataclass(frozen=True)
 class Kind:
     """``jobs``: names; a gated one is only run if a recipe promises a site.
-    ``judge``: ``None`` for what the parent does itself."""
+    ``judge``: ``None`` for what the parent does itself. ``engine``: it starts SGLang's
+    engine, and is only run if asked for."""
 
     jobs: tuple[str, ...]
     judge: Callable[[Evidence], Check] | None
     proves: str
+    engine: bool = False
 
 
 #: In the order of the report.
@@ -127,11 +138,52 @@ CHECKS: Mapping[str, Kind] = {
         gates.judge_bfloat16,
         "capture, draft, decode, golden and both gates in bfloat16",
     ),
+    engine.ACCEPT: Kind(
+        ("patched-engine", "baseline-engine"),
+        engine.judge_accept,
+        "SGLang's engine accepts every draft token of the canary pair, also in a batch",
+        engine=True,
+    ),
+    "engine-ids": Kind(
+        ("patched-engine-ids",),
+        engine.judge_ids,
+        "the same with layer ids in the draft's configuration",
+        engine=True,
+    ),
+    "engine-gate-off": Kind(
+        ("patched-engine", "baseline-engine"),
+        engine.judge_gate_off,
+        "gate off: the engine's tokens, drafts and histogram are the baseline's",
+        engine=True,
+    ),
+    "engine-gate-on": Kind(
+        ("patched-engine", "baseline-engine", "gated-engine"),
+        engine.judge_gate_on,
+        "gate on: the same, and the taps tell of the layers and of fc what is true",
+        engine=True,
+    ),
+    "engine-tp": Kind(
+        ("patched-engine-tp",),
+        engine.judge_tp,
+        "two ranks accept every draft token",
+        engine=True,
+    ),
+    "engine-fusion": Kind(
+        ("patched-engine-fusion", "baseline-engine-fusion"),
+        engine.judge_fusion,
+        "the same with all-reduce fusion on, its kernel emulated",
+        engine=True,
+    ),
 }
 
 
-def choose(only: Sequence[str], skip: Sequence[str]) -> list[str]:
-    """The names to run, in order. Raises UsageError for one that there is not."""
+#: Whether a check starts an engine -> the choices with which it is meant.
+_WITH_ENGINE = {False: ("no", "too"), True: ("only", "too")}
+
+
+def choose(only: Sequence[str], skip: Sequence[str], engine: str = "no") -> list[str]:
+    """The names to run, in order; ``engine``: ``no``, ``only`` or ``too``, of the
+    checks that start one. Raises UsageError for a name that there is not."""
     for name in (*only, *skip):
         if name not in CHECKS:
             close = difflib.get_close_matches(name, CHECKS, 1)
@@ -142,7 +194,10 @@ def choose(only: Sequence[str], skip: Sequence[str]) -> list[str]:
                 else f"there are {', '.join(CHECKS)}",
             )
     chosen = [
-        name for name in CHECKS if (not only or name in only) and name not in skip
+        name
+        for name, kind in CHECKS.items()
+        if (name in only if only else engine in _WITH_ENGINE[kind.engine])
+        and name not in skip
     ]
     if not chosen:
         raise UsageError(
@@ -158,9 +213,11 @@ def jobs_for(
     promises: Promises,
     *,
     setters: Sequence[str],
+    requests: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Job]:
     """Jobs for ``chosen``, the longest first. ``baseline`` ``None``: it is the same as
-    ``patched``, so its jobs are not run twice."""
+    ``patched``, so its jobs are not run twice. ``requests``: the scenario of each
+    variant that starts an engine."""
     names = dict.fromkeys(job for check in chosen for job in CHECKS[check].jobs)
     scenarios = {
         "order": f"order:{','.join(setters)}",
@@ -182,18 +239,27 @@ def jobs_for(
             continue
         overlay = baseline if whose == "baseline" else patched
         assert overlay is not None
+        engine = variant.startswith("engine")
         found.append(
             Job(
                 name,
                 overlay,
-                scenario=scenarios.get(variant, "full"),
+                scenario=requests[variant]
+                if engine
+                else scenarios.get(variant, "full"),
                 dtype="bfloat16" if variant == "bf16" else "float32",
                 ranks=2 if variant in ("tp2", "fusion") else 1,
-                fusion=variant == "fusion",
+                fusion=variant in ("fusion", "engine-fusion"),
                 environment=_environment(whose, variant, promises),
             )
         )
-    return sorted(found, key=lambda job: (-job.ranks, job.scenario != "full"))
+    return sorted(found, key=_how_soon)
+
+
+def _how_soon(job: Job) -> tuple[bool, int, bool]:
+    """What takes longest comes first: two ranks, whether workers or an engine's."""
+    ranks = 2 if job.fusion or job.name.endswith("-tp") else job.ranks
+    return "-engine" not in job.name, -ranks, job.scenario != "full"
 
 
 def _environment(whose: str, variant: str, promises: Promises) -> dict[str, str]:

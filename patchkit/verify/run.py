@@ -14,6 +14,7 @@ from patchkit.errors import CannotRun
 from patchkit.verify import checks as kinds
 from patchkit.verify import order
 from patchkit.verify.defects import release_key
+from patchkit.verify.engine_requests import write_requests
 from patchkit.verify.evidence import Evidence
 from patchkit.verify.interpreter import choose_python
 from patchkit.verify.jobs import Job, Result
@@ -40,6 +41,7 @@ class Options:
     python: str | None = None
     device: str = "cpu"
     keep: Path | None = None
+    engine: str = "no"
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ def verify(workspace: Workspace, options: Options, say: Say) -> Report:
     to run it, too old a release); what the tree does is in the report.
     """
     began = time.perf_counter()
-    chosen = kinds.choose(options.only, options.skip)
+    chosen = kinds.choose(options.only, options.skip, options.engine)
     with ExitStack() as stack:
         stack.enter_context(workspace.reading(dry=True))
         needs_probe = [name for name in chosen if kinds.CHECKS[name].jobs]
@@ -143,6 +145,7 @@ def run_jobs(
     timeout: float = 120.0,
     device: str = "cpu",
     keep: Path | None = None,
+    engine: bool = False,
     say: Say = lambda text: None,
 ) -> tuple[dict[str, Any], dict[str, list[Result]]]:
     """What the probe says of its environment, and the results by job, rank by rank.
@@ -157,6 +160,7 @@ def run_jobs(
         start_timeout=timeout,
         device=device,
         keep=keep,
+        engine=engine,
         say=say,
     ) as session:
         results: dict[str, list[Result]] = {}
@@ -176,6 +180,7 @@ class _Run:
         self.python = python
         self.say = say
         self.peak_mb = 0
+        self.engine = False
 
     def checks(
         self, trees: Trees, chosen: Sequence[str]
@@ -186,12 +191,15 @@ class _Run:
         with tempfile.TemporaryDirectory(prefix="patchkit-overlay-") as folder:
             patched = write_overlay(trees.patched, Path(folder, "patched"))
             baseline = write_overlay(trees.baseline, Path(folder, "baseline"))
+            self.engine = any(kinds.CHECKS[name].engine for name in chosen)
+            requests = write_requests(Path(folder)) if self.engine else {}
             jobs = kinds.jobs_for(
                 chosen,
                 patched,
                 None if trees.same else baseline,
                 promises,
                 setters=setters,
+                requests=requests,
             )
             try:
                 info, results = self._run(trees, jobs)
@@ -239,6 +247,7 @@ class _Run:
             timeout=self.options.timeout,
             device=self.options.device,
             keep=self.options.keep,
+            engine=self.engine,
             say=self.say,
         )
 

@@ -23,7 +23,11 @@ from patchkit.verify.promises import Promises
 
 
 def test_choosing_checks() -> None:
-    assert choose([], []) == list(CHECKS)
+    assert choose([], [], "too") == list(CHECKS)
+    usual, engines = choose([], []), choose([], [], "only")
+    assert usual + engines == list(CHECKS)
+    assert "bf16" in usual and all(name.startswith("engine-") for name in engines)
+    assert choose(["engine-tp"], []) == ["engine-tp"]
     assert choose(["draft", "import"], []) == ["import", "draft"]
     assert "bf16" not in choose([], ["bf16"])
     with pytest.raises(UsageError, match="no check is called 'captur'") as wrong:
@@ -52,7 +56,7 @@ def test_only_what_a_check_needs_is_run() -> None:
 
 def test_the_gate_is_set_for_gated_jobs_only() -> None:
     promises = Promises((Promise("aux", ("target.states",)),))
-    jobs = jobs_for(list(CHECKS), {}, {}, promises, setters=["explicit"])
+    jobs = jobs_for(choose([], []), {}, {}, promises, setters=["explicit"])
     for job in jobs:
         assert bool(job.environment) is job.name.startswith("gated"), job
         assert (job.dtype == "bfloat16") is job.name.endswith("bf16")

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from multiprocessing import process as spawned
 from typing import Any
 
+import torch
+
 from patchkit.verify.probe.ledger import Ledger
 from patchkit.verify.probe.orphans import die_with_parent
 
@@ -76,6 +78,9 @@ class Processes:
 
     def _in_child(self) -> None:
         die_with_parent(self.forking)
+        # After a fork torch makes its pool of threads anew, when it is first asked for:
+        # a loader's threads, which ask together, would find none.
+        torch.set_num_threads(1)
         for number in (signal.SIGCHLD, signal.SIGQUIT):
             with contextlib.suppress(ValueError):
                 signal.signal(number, signal.SIG_DFL)
