@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from patchkit.canary import expect
+from patchkit.canary.diagnose import diagnose
 from patchkit.verify import pair
+from patchkit.verify.answers import histogram, measured
 from patchkit.verify.defects import is_known
 from patchkit.verify.evidence import Evidence, Promise, unusable
 from patchkit.verify.jobs import Result
 from patchkit.verify.verdict import Check, Tally, cannot_run, not_applicable
 
 ACCEPT = "engine-accept"
-#: SGLang's names of the histogram: index is the number of accepted draft tokens.
-HISTOGRAMS = ("spec_correct_drafts_histogram", "spec_accept_histogram")
 
 Call = Mapping[str, Any]
 
@@ -50,6 +50,10 @@ def judge_fusion(evidence: Evidence) -> Check:
         and is_known(defect, evidence.version)
         and _only_drafts_wrong(ours, "engine-fusion")
         and _only_drafts_wrong(theirs, "engine-fusion")
+        and all(
+            _proposed(call) == _proposed(theirs.calls()[name])
+            for name, call in ours.calls().items()
+        )
     )
     if not excused:
         return _like_the_form(name, evidence, "engine-fusion")
@@ -111,6 +115,7 @@ def _like_the_form(name: str, evidence: Evidence, variant: str) -> Check:
     result = evidence.one(f"patched-{variant}")
     assert result is not None
     tally = Tally()
+    _diagnosed(tally, result, variant)
     _target_right(tally, result, variant)
     _drafts_right(tally, result, variant)
     plan = pair.plan()
@@ -126,6 +131,22 @@ def _like_the_form(name: str, evidence: Evidence, variant: str) -> Check:
         f" the target's tokens right; states before layers"
         f" {','.join(map(str, layers))}",
     )
+
+
+def _diagnosed(tally: Tally, result: Result, variant: str) -> None:
+    """What the canary makes of it, first of all; the rest is its evidence."""
+    one = pair.VARIANTS[variant]
+    found = measured(result, one.draft, one.generate)
+    if not found.answers:
+        return
+    verdict = diagnose(found)
+    if tally.expect(verdict.right, verdict.text):
+        return
+    for text in verdict.evidence:
+        tally.expect(False, f"seen: {text}")
+    for fault in verdict.faults:
+        tell = f"; to tell: {fault.tell}" if fault.tell else ""
+        tally.expect(False, f"may be: {fault.what}{tell}")
 
 
 def _target_right(tally: Tally, result: Result, variant: str) -> None:
@@ -176,16 +197,6 @@ def _drafts_right(tally: Tally, result: Result, variant: str) -> None:
                 f"{one.name}, rank {rank}: the verifications accept {told}, not"
                 f" {together}",
             )
-
-
-def histogram(output: Mapping[str, Any]) -> list[int] | None:
-    """As SGLang reports it, with the zeros at its end, which it leaves out; ``None`` up
-    to 0.5.8, which does not."""
-    for name in HISTOGRAMS:
-        found: list[int] | None = output["meta"].get(name)
-        if found is not None:
-            return found + [0] * (pair.STEPS + 1 - len(found))
-    return None
 
 
 def _only_drafts_wrong(result: Result, variant: str) -> bool:
