@@ -7,7 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from support import stock
+
+# No test asserts a time, and machines are slow at times.
+settings.register_profile("patchkit", deadline=None)
+settings.load_profile("patchkit")
 
 
 @pytest.fixture

@@ -175,7 +175,7 @@ PATCHED = st.builds(
 )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(PATCHED)
 def test_what_was_only_added_is_taken_out_to_the_byte(case):
     found = engine.apply(RemoveDebugLogging, case.patched, case.path, DUMPS)
@@ -194,7 +194,7 @@ class _Ungate(ast.NodeTransformer):
         return node
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(PATCHED)
 def test_gated_code_is_the_same_code_and_is_taken_out_to_the_byte(case):
     found = engine.apply(GateDebugLogging, case.patched, case.path)

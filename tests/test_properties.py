@@ -46,7 +46,7 @@ def edited(data: bytes, places: list[int], texts: list[bytes]) -> bytes:
 EDITS = st.lists(st.tuples(st.integers(0, 10_000), COMMENTS), min_size=1, max_size=5)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.sampled_from(RELEASES), st.sampled_from(FILES), EDITS)
 def test_edits_before_apply_stay(release, path, edits):
     stock_file = (stock(release) / "sglang" / path).read_bytes()
@@ -72,7 +72,6 @@ def patched():
 
 @settings(
     max_examples=15,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(release=st.sampled_from(RELEASES), path=st.sampled_from(FILES), edits=EDITS)
@@ -93,7 +92,7 @@ def test_edits_between_apply_and_revert_stay(patched, release, path, edits):
         assert not os.path.exists(tree / "sglang/srt/patchkit_tap")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.binary(max_size=200))
 def test_any_bytes_are_decoded_faithfully_or_refused(data):
     try:
@@ -104,7 +103,7 @@ def test_any_bytes_are_decoded_faithfully_or_refused(data):
     assert b"".join(physical_lines(data)) == data
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.binary(max_size=400), st.sampled_from(FILES))
 def test_any_bytes_give_a_named_status(data, path):
     outcome = engine.apply(DebugLogging, data, path)

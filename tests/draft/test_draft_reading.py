@@ -114,7 +114,7 @@ def test_a_broken_file_is_refused(what, tmp_path):
 WHOLE = pack(drafts.sglang().tensors)[:4000]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.data())
 def test_no_change_of_bytes_is_a_traceback(tmp_path_factory, data):
     """A file in which bytes are changed, cut out or put in is read or refused."""
@@ -136,7 +136,7 @@ def test_no_change_of_bytes_is_a_traceback(tmp_path_factory, data):
         assert problem.hint
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),

@@ -161,7 +161,7 @@ FIELDS = sorted(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.dictionaries(st.sampled_from(FIELDS), ANYTHING, max_size=5), st.booleans())
 def test_no_config_is_a_traceback(whole, changes, of_target):
     """Whatever stands in config.json, the draft's or the target's."""

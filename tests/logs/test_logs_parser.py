@@ -34,7 +34,7 @@ def test_every_mark_of_a_recorded_sample_is_a_record(file):
 
 @pytest.mark.parametrize("file", LOGS + JSON_LINES, ids=lambda file: file.name)
 @given(block=st.integers(1, 5000))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_any_blocks_give_the_same(file, block):
     data = file.read_bytes()[-6000:]
     json_lines = file.suffix == ".jsonl"
@@ -61,7 +61,7 @@ _PIECES = st.sampled_from(
 
 
 @given(st.lists(_PIECES, max_size=12), st.integers(1, 80))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_pieces_in_any_order_and_any_blocks(pieces, block):
     data = b"".join(pieces)
     whole, counts = parsed(data)
@@ -70,7 +70,7 @@ def test_pieces_in_any_order_and_any_blocks(pieces, block):
 
 
 @given(st.binary(max_size=300), st.integers(0, 400), st.integers(1, 60))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_garbage_in_a_log_is_counted_and_nothing_else_is_lost(garbage, at, block):
     good = round_(1).encode()
     data = good[:at] + garbage + good[at:]
@@ -81,7 +81,7 @@ def test_garbage_in_a_log_is_counted_and_nothing_else_is_lost(garbage, at, block
 
 
 @given(st.binary(max_size=300), st.integers(0, 900), st.integers(1, 60))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_garbage_in_json_lines_is_counted(garbage, at, block):
     good = JSON_LINES[0].read_bytes()[:1000].rpartition(b"\n")[0] + b"\n"
     data = good[:at] + garbage + good[at:]
@@ -101,7 +101,7 @@ def test_garbage_in_json_lines_is_counted(garbage, at, block):
      "widths",
      "parts", "fc", "mode", "event", "count", "time", "model", "nonfinite"]
 ))  # fmt: skip
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_a_json_line_of_any_types_is_a_record_or_bad(value, key):
     usual = {"site": "deepseek_v2.aux", "rank": 0, "step": 1, "shape": [2, 4]}
     text = json.dumps(usual | {key: value}).encode() + b"\n"
@@ -143,7 +143,7 @@ _VALUES = st.one_of(
 
 
 @given(st.lists(_VALUES, min_size=8, max_size=8))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_quick_and_careful_agree(values):
     norm, mean, absmax, nonfinite, rows, low, high, more = values
     text = (
@@ -157,7 +157,7 @@ def test_quick_and_careful_agree(values):
 
 
 @given(st.lists(_VALUES, min_size=9, max_size=9))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_quick_and_careful_agree_about_json(values):
     norm, mean, absmax, nonfinite, rows, low, high, time, more = values
     text = (

@@ -13,9 +13,7 @@ hypothesis = pytest.importorskip("hypothesis")
 from hypothesis import HealthCheck, given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
-settings.register_profile(
-    "ring", deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+settings.register_profile("ring", suppress_health_check=[HealthCheck.too_slow])
 QUIET = settings.get_profile("ring")
 
 ring = importlib.import_module("patchkit.tap.ring")
