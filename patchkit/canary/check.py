@@ -98,7 +98,7 @@ def _steps(info: Json) -> int:
     if topk != 1:
         raise CannotRun(
             f"the server runs with --speculative-eagle-topk {topk}: a tree of"
-            " candidates has room for second guesses, for which there is no closed form",
+            " candidates holds second guesses, too, for which there is no closed form",
             hint="start it with --speculative-eagle-topk 1",
         )
     if not isinstance(steps, int) or steps < 1:

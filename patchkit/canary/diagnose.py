@@ -30,14 +30,17 @@ from patchkit.canary.plan import DRAFTS, Plan
 @dataclass(frozen=True)
 class Answer:
     """To one prompt. ``verifies``: verify steps. ``counts``: how many of these accepted
-    0, 1, ... candidates; empty where the release does not say. ``accepted``: what each
-    accepted, where that is known."""
+    0, 1, ... candidates, up to the most that any did; empty where the release does not
+    say. ``accepted``: what each accepted, where that is known."""
 
     prompt: tuple[int, ...]
     tokens: tuple[int, ...]
     verifies: int
     counts: tuple[int, ...] = ()
     accepted: tuple[int, ...] = ()
+
+    def histogram(self, steps: int) -> list[int]:
+        return [*self.counts, *[0] * (steps + 1 - len(self.counts))]
 
     def fits(self, steps: int, lost: Sequence[int]) -> bool:
         """Whether it is what the closed form says. The last step may have been cut
@@ -50,7 +53,7 @@ class Answer:
             if self.accepted:
                 if list(self.accepted) == one:
                     return True
-            elif list(self.counts) == histogram(one, steps):
+            elif self.histogram(steps) == histogram(one, steps):
                 return True
         return not full and not self.verifies
 
@@ -71,9 +74,8 @@ class Measured:
         """The histogram of all answers; empty if one has none."""
         if not all(one.counts for one in self.answers):
             return []
-        return [
-            sum(one.counts[k] for one in self.answers) for k in range(self.steps + 1)
-        ]
+        every = [one.histogram(self.steps) for one in self.answers]
+        return [sum(column) for column in zip(*every)]
 
     @property
     def mean(self) -> float:
