@@ -8,7 +8,7 @@ the others it gets right either way. Every digit and residue has a question of i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -29,7 +29,7 @@ LENGTH = 4
 
 class State(Enum):
     RIGHT = "right"
-    LOST = "lost"  # taken to be 0
+    LOST = "lost"  # always taken for one value
     SHIFTED = "shifted"  # always off by the same
     WRONG = "wrong"  # never right, not always off by the same
     PARTLY = "partly"  # some residues right, others not
@@ -53,7 +53,7 @@ class Guesses:
         if not self.right:
             known = len(self.offsets) == 1
             return State.SHIFTED if known else State.WRONG
-        if self.right == {0} and 0 not in self.wrong:
+        if len(self.right) == 1 and not self.right & self.wrong:
             return State.LOST
         return State.PARTLY
 
@@ -69,12 +69,16 @@ class Chart:
     def states(self) -> tuple[State, ...]:
         return tuple(one.state for one in self.digits)
 
-    def lost(self) -> tuple[int, ...] | None:
-        """The lost digits, if the others are right; else None."""
-        states = self.states()
-        if set(states) <= {State.RIGHT, State.LOST}:
-            return tuple(i for i, one in enumerate(states) if one is State.LOST)
-        return None
+    def lost(self) -> dict[int, int] | None:
+        """The lost digits and what they are taken for, if the others are right; else
+        None."""
+        if not set(self.states()) <= {State.RIGHT, State.LOST}:
+            return None
+        return {
+            digit: min(one.right)
+            for digit, one in enumerate(self.digits)
+            if one.state is State.LOST
+        }
 
 
 def questions() -> Iterator[tuple[int, int, list[int]]]:
@@ -112,11 +116,3 @@ def chart_of_candidates(pairs: Iterable[tuple[int, int]]) -> Chart:
             (one.right if has == wants else one.wrong).add(wants)
             one.offsets.add((has - wants) % modulus)
     return Chart(found, foreign)
-
-
-def lost_in(
-    measured: Sequence[int], expected: Mapping[tuple[int, ...], Sequence[int]]
-) -> list[tuple[int, ...]]:
-    """Sets of lost digits that give just what was measured (a histogram, or what each
-    step accepted); ``expected`` by set."""
-    return [lost for lost, one in expected.items() if list(one) == list(measured)]

@@ -29,6 +29,10 @@ BEFORE = 4
 #: Digits that the target's MLPs carry; its attention carries ``BEFORE``.
 BY_MLP = (0, 1, 2, 3)
 
+#: What the draft takes a digit for that it does not have: 0, or where slot j's state is
+#: that of the next layer or of the one before, these.
+LATE, EARLY = 1, 2
+
 VOCAB = 4672
 DRAFT_VOCAB = 2368
 PAD, EOS = 0, 1
@@ -45,13 +49,13 @@ def channels(number: int) -> tuple[int, ...]:
     return tuple(s + number % m for s, m in zip(STARTS, MODULI))
 
 
+#: 1 modulo one of the moduli and 0 modulo all others.
+_UNITS = tuple(CODES // m * pow(CODES // m, -1, m) for m in MODULI)
+
+
 def number_of(residues: Sequence[int]) -> int:
     """The number with these digits."""
-    total = 0
-    for modulus, residue in zip(MODULI, residues):
-        others = CODES // modulus
-        total += residue * others * pow(others, -1, modulus)
-    return total % CODES
+    return sum(one * unit for one, unit in zip(residues, _UNITS)) % CODES
 
 
 def token_of(number: int) -> int:

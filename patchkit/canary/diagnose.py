@@ -7,7 +7,7 @@ means (``faults``).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from patchkit.canary import faults
@@ -22,7 +22,7 @@ from patchkit.canary.code import (
     next_token,
     number_at,
 )
-from patchkit.canary.expect import accept_sequence, histogram, sets_of_digits
+from patchkit.canary.expect import accept_sequence, histogram, losses
 from patchkit.canary.faults import Fault
 from patchkit.canary.plan import DRAFTS, Plan
 
@@ -42,7 +42,7 @@ class Answer:
     def histogram(self, steps: int) -> list[int]:
         return [*self.counts, *[0] * (steps + 1 - len(self.counts))]
 
-    def fits(self, steps: int, lost: Sequence[int]) -> bool:
+    def fits(self, steps: int, lost: Mapping[int, int]) -> bool:
         """Whether it is what the closed form says. The last step may have been cut
         short by the number of tokens asked for."""
         full = accept_sequence(self.prompt, len(self.tokens), steps, lost)
@@ -84,22 +84,23 @@ class Measured:
         tokens = sum(len(one.tokens) - 1 for one in self.answers)
         return tokens / verifies if verifies else 0.0
 
-    def fitting(self) -> list[tuple[int, ...]]:
-        """The sets of lost digits whose closed form is what was measured."""
+    def fitting(self) -> list[dict[int, int]]:
+        """The ways to lose digits whose closed form is what was measured."""
         return [
             lost
-            for lost in sets_of_digits()
+            for lost in losses()
             if all(one.fits(self.steps, lost) for one in self.answers)
         ]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """``lost``: digits, where that is what is wrong. ``faults`` share what was seen."""
+    """``lost``: digits that the draft does not have, and what it takes them for, where
+    that is what is wrong. ``faults`` share what was seen."""
 
     right: bool
     text: str
-    lost: tuple[int, ...] = ()
+    lost: Mapping[int, int] = field(default_factory=dict)
     faults: tuple[Fault, ...] = ()
     evidence: tuple[str, ...] = field(default=())
 
@@ -109,7 +110,7 @@ def diagnose(measured: Measured) -> Verdict:
     if wrong is not None:
         return wrong
     fitting = measured.fitting()
-    if () in fitting:
+    if {} in fitting:
         return Verdict(True, "every candidate of every verify step is accepted")
     evidence = tuple(_evidence(measured, fitting))
     chart = measured.chart
@@ -119,15 +120,15 @@ def diagnose(measured: Measured) -> Verdict:
         if lost not in fitting:
             text += "; not all of what was accepted is explained by that"
         return Verdict(False, text, lost, tuple(found), evidence)
-    if lost == ():
+    if lost == {}:
         return _later(measured, evidence)
     if measured.mean <= 1:
         text = "no candidate is ever accepted, so that the number names no slot"
-        return Verdict(False, text, (), _nothing(chart), evidence)
+        return Verdict(False, text, {}, _nothing(chart), evidence)
     if chart is not None and State.PARTLY in chart.states():
-        return Verdict(False, _partly(chart), (), (faults.SHARDS,), evidence)
+        return Verdict(False, _partly(chart), {}, (faults.SHARDS,), evidence)
     text = "what is accepted is no closed form of lost digits"
-    return Verdict(False, text, (), faults.LATER, evidence)
+    return Verdict(False, text, {}, faults.LATER, evidence)
 
 
 # -- the target ---------------------------------------------------------------------
@@ -174,14 +175,14 @@ def _target(answers: Sequence[Answer]) -> Verdict | None:
             found += faults.TARGET_ATTENTION + faults.TARGET_HEAD
     count = foreign + max(bad.values(), default=0)
     evidence = (f"{count} of {steps} tokens are wrong", first)
-    return Verdict(False, f"the target itself: {what}", (), found, evidence)
+    return Verdict(False, f"the target itself: {what}", {}, found, evidence)
 
 
 # -- the draft ----------------------------------------------------------------------
 
 
-def _lost(measured: Measured, lost: tuple[int, ...]) -> tuple[str, list[Fault]]:
-    slots = tuple(digit for digit in lost if digit in SLOTS)
+def _lost(measured: Measured, lost: Mapping[int, int]) -> tuple[str, list[Fault]]:
+    slots = {digit: value for digit, value in lost.items() if digit in SLOTS}
     others = tuple(digit for digit in lost if digit not in SLOTS)
     texts: list[str] = []
     found: list[Fault] = []
@@ -200,27 +201,36 @@ def _lost(measured: Measured, lost: tuple[int, ...]) -> tuple[str, list[Fault]]:
     return "; ".join(texts), found
 
 
-def _slots(measured: Measured, slots: tuple[int, ...]) -> tuple[str, list[Fault]]:
+def _slots(measured: Measured, slots: Mapping[int, int]) -> tuple[str, list[Fault]]:
     plan, draft = measured.plan, DRAFTS.get(measured.draft)
-    who = " and ".join(f"slot {slot}" for slot in slots)
-    verb = "receives" if len(slots) == 1 else "receive"
+    states: dict[str, list[int]] = {}
+    for slot, value in slots.items():
+        states.setdefault(faults.of_a_slot(slot, value), []).append(slot)
+    parts = []
+    for what, those in states.items():
+        names = " and ".join(map(str, those))
+        receive = (
+            f"slots {names} receive states"
+            if those[1:]
+            else (f"slot {names} receives a state")
+        )
+        parts.append(f"{receive} {what}")
+    text = "; ".join(parts)
     if plan is None or draft is None:
-        text = f"{who} {verb} the state of another layer"
-        return text, [Fault(what) for what in faults.UNNAMED]
+        return text, [Fault("with --pair OUT the layers can be named")]
     wanted = draft.layers(plan)
     layers = " and ".join(str(wanted[slot]) for slot in slots)
-    text = f"{who} {verb} the state of another layer, not that in front of {layers}"
+    text += f" (made for: in front of {layers})"
     same = [
         Fault(one.what, one.tell)
         for one in faults.wirings(plan, wanted, with_ids=draft.with_ids)
-        if one.lost(wanted) == slots
+        if one.taken(wanted) == slots
     ]
-    if len(slots) == 1:
-        text += ": probably one layer early or late"
-        (slot,) = slots
-        same += faults.one_slot(slot, wanted[slot], plan.layers)
-    elif same:
+    if same:
         text += f": probably {same[0].what}"
+    if len(slots) == 1:
+        ((slot, value),) = slots.items()
+        same += faults.one_slot(slot, value, plan.layers)
     return text, same
 
 
@@ -233,11 +243,11 @@ def _later(measured: Measured, evidence: tuple[str, ...]) -> Verdict:
         return Verdict(
             False,
             text + ": their positions are off",
-            (),
+            {},
             faults.POSITIONS,
             evidence,
         )
-    return Verdict(False, text, (), faults.LATER, evidence)
+    return Verdict(False, text, {}, faults.LATER, evidence)
 
 
 def _nothing(chart: Chart | None) -> tuple[Fault, ...]:
@@ -267,11 +277,11 @@ def _partly(chart: Chart) -> str:
     return "of some digits the draft knows a part of the values: " + "; ".join(parts)
 
 
-def _only(fitting: list[tuple[int, ...]]) -> tuple[int, ...] | None:
+def _only(fitting: list[dict[int, int]]) -> dict[int, int] | None:
     return fitting[0] if len(fitting) == 1 else None
 
 
-def _evidence(measured: Measured, fitting: list[tuple[int, ...]]) -> list[str]:
+def _evidence(measured: Measured, fitting: list[dict[int, int]]) -> list[str]:
     lines = []
     if measured.chart is not None:
         lines.append(

@@ -4,7 +4,9 @@
 writes it one further. The digit modulo 7 comes from the draft's own embedding, through
 attention to the same position; the digit modulo 11 from the embedding of the position
 before. The MLP moves all five on. A digit that is lost leaves its channels empty; then
-``lm_head`` takes it to be 0, which is right once in p tokens.
+``lm_head`` takes it to be 0, which is right once in p tokens. If slot j's state is that
+of the next layer, or of the one before, ``fc`` sees that, too, and the digit is taken
+to be 1, or 2.
 
 The state handed to the next draft step is of the same form as one fresh from ``fc``:
 where ``fc`` puts a stand-in there is a digit that the last step made, so norms agree.
@@ -15,7 +17,7 @@ from __future__ import annotations
 from typing import Any
 
 from patchkit.canary import code
-from patchkit.canary.code import BEFORE, MODULI, OWN, SLOTS, STARTS
+from patchkit.canary.code import BEFORE, EARLY, LATE, MODULI, OWN, SLOTS, STARTS
 from patchkit.canary.parts import (
     LENGTH,
     THETA,
@@ -38,10 +40,13 @@ BROUGHT = {OWN: 56, BEFORE: 64}
 MADE = {OWN: 76, BEFORE: 84}
 STAND_IN = {OWN: 96, BEFORE: 97}
 FILLERS = 98
+#: Whether slot j's state has the blocks of the next layer, and of the one before.
+LATE_SEEN, EARLY_SEEN = (104, 105, 106), (107, 108, 109)
 #: Steps from the token that a digit is read from to the one that is guessed.
 STEPS = {OWN: 1, BEFORE: 2}
-#: In favour of residue 0 of a digit that is lost; five of them are less than a digit.
-TIE = 1 / 8
+#: In favour of residue 0 of a digit, less than a digit, and of 1 or 2 if a state is
+#: late or early.
+TIE, VOTE = 1 / 4, 1 / 2
 #: Frequencies that attention looks by.
 LOOKS = 12
 #: Which distance the heads that look back like best. Up to 0.5.12 SGLang gives the
@@ -86,6 +91,8 @@ def _fc(plan: Plan, layers: tuple[int, int, int]) -> Tensor:
         for residue in range(modulus):
             source = first + plan.block(layer) + start + residue
             fc.put(BLOCK + start + (residue + 1) % modulus, source, 1.0)
+            fc.put(LATE_SEEN[slot], source + plan.block(1) - plan.block(0), 1.0)
+            fc.put(EARLY_SEEN[slot], source - plan.block(1) + plan.block(0), 1.0)
         fc.put(GATES[slot], first + ONE, constants.amplitude * one)
     for channel in STAND_IN.values():
         fc.put(channel, ONE, one)
@@ -168,6 +175,10 @@ def _head(plan: Plan) -> Tensor:
             row[first + residue] = 1.0
             if residue == 0:
                 row[gate] = row.get(gate, 0.0) + tie
+            if digit in SLOTS and residue == LATE % MODULI[digit]:
+                row[LATE_SEEN[digit]] = VOTE
+            if digit in SLOTS and residue == EARLY % MODULI[digit]:
+                row[EARLY_SEEN[digit]] = VOTE
         table.rows[number] = row
     for number in range(code.CODES, code.DRAFT_VOCAB):
         table.put(number, GATES[0], -1.0)  # never chosen

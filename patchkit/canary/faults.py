@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from patchkit.canary.code import SLOTS
+from patchkit.canary.code import EARLY, LATE, MODULI, SLOTS
 from patchkit.canary.plan import Plan
 
 Layers = tuple[int, int, int]
@@ -31,12 +31,22 @@ class Wiring:
     layers: Layers
     tell: str
 
-    def lost(self, wanted: Layers) -> tuple[int, ...]:
-        """A slot whose state is from another layer finds its block empty."""
-        return tuple(slot for slot in SLOTS if self.layers[slot] != wanted[slot])
+    def taken(self, wanted: Layers) -> dict[int, int]:
+        """The digits that are lost by it, and what they are taken for: a slot whose
+        state is from another layer finds its block empty."""
+        return {
+            slot: taken_for(slot, self.layers[slot] - wanted[slot])
+            for slot in SLOTS
+            if self.layers[slot] != wanted[slot]
+        }
 
 
-_TAPS = "the layers that debug-logging's first lines name"
+def taken_for(slot: int, later: int) -> int:
+    """What a digit is taken for if its state is so many layers ``later``."""
+    return {1: LATE, -1: EARLY}.get(later, 0) % MODULI[slot]
+
+
+_TAPS = "the layers that debug-logging's lines name"
 
 
 def wirings(plan: Plan, wanted: Layers, *, with_ids: bool) -> Iterator[Wiring]:
@@ -79,26 +89,32 @@ def _named(layers: Layers) -> str:
     return ", ".join(map(str, layers))
 
 
-def one_slot(slot: int, layer: int, layers: int) -> list[Fault]:
-    """A single slot is empty."""
-    found = [
-        Fault(f"the state in front of layer {layer - 1}, one too early", _TAPS),
-        Fault(f"the state in front of layer {layer + 1}, one too late", _TAPS),
-        Fault("the state of some other layer", _TAPS),
-    ]
+def of_a_slot(slot: int, value: int) -> str:
+    """What its digit being taken for ``value`` says of its state."""
+    if value == LATE:
+        return "one layer late"
+    if value == EARLY:
+        return "one layer early"
+    if slot == 0:  # residues modulo 2 are too few to tell
+        return "of another layer, one early or farther off"
+    return "of another layer, farther off than the next, or empty"
+
+
+def one_slot(slot: int, value: int, layers: int) -> Iterator[Fault]:
+    """What else a single slot's digit, taken for ``value``, may come from."""
+    if value in (LATE, EARLY):
+        return
     if slot == 0:
-        found.append(
-            Fault("the embedding", "its norm in debug-logging's lines: it is layer 0's")
+        yield Fault(
+            "the embedding, in slot 0",
+            "its norm in debug-logging's lines is that of the embedding",
         )
     if slot == 2:
-        found.append(Fault(f"the last layer's, {layers}", _TAPS))
-    found.append(
-        Fault(
-            f"zeros, or nothing: columns of fc for slot {slot} not loaded",
-            "patchkit check-draft, and the norm that debug-logging shows",
-        )
+        yield Fault(f"the state behind the last layer, {layers - 1}, in slot 2", _TAPS)
+    yield Fault(
+        f"zeros, or the columns of fc for slot {slot} are not loaded",
+        "patchkit check-draft, and the norm that debug-logging shows",
     )
-    return found
 
 
 EMBEDDING = (

@@ -16,6 +16,7 @@ from patchkit.canary import code
 from patchkit.canary.code import SLOTS
 from patchkit.canary.draft import LOOKS as DRAFT_LOOKS
 from patchkit.canary.draft import STRICT, TOLERANT
+from patchkit.canary.faults import taken_for
 from patchkit.canary.parts import LENGTH, frequencies
 from patchkit.canary.plan import DRAFT_HEAD, ROPE, Plan
 from patchkit.canary.simulate import DRAFT_BY, TARGET_BY, Draft, Target
@@ -74,15 +75,21 @@ def prove(
     answer = code.next_token(_TEXT[-2], _TEXT[-1])
     margins = [_margin("target", plan, run.logits(last), answer)]
     layers = plan.default_layers
-    margins.append(_draft_margin("draft", plan, draft, run, layers, answer, ()))
+    margins.append(_draft_margin("draft", plan, draft, run, layers, answer, {}))
     for slot in SLOTS:
         wrong = list(layers)
         wrong[slot] += 1
+        taken = {slot: taken_for(slot, 1)}
         what = f"draft, slot {slot} a layer late"
-        margins.append(_draft_margin(what, plan, draft, run, wrong, answer, (slot,)))
-    late = [layer + 1 for layer in layers]
-    what = "draft, all a layer late"
-    margins.append(_draft_margin(what, plan, draft, run, late, answer, SLOTS))
+        margins.append(_draft_margin(what, plan, draft, run, wrong, answer, taken))
+    early = [layer - 1 for layer in layers]
+    taken = {slot: taken_for(slot, -1) for slot in SLOTS}
+    what = "draft, all a layer early"
+    margins.append(_draft_margin(what, plan, draft, run, early, answer, taken))
+    far = [0, 0, 0]
+    taken = dict.fromkeys(SLOTS, 0)
+    what = "draft, all states the embedding"
+    margins.append(_draft_margin(what, plan, draft, run, far, answer, taken))
     proof = Proof(tuple(margins), _attention())
     _expect_room(plan, proof)
     return proof
@@ -95,7 +102,7 @@ def _draft_margin(
     run: Target,
     layers: Sequence[int],
     answer: int,
-    lost: Sequence[int],
+    lost: Mapping[int, int],
 ) -> Margin:
     """Of the third draft step's guess, if it is the one that the closed form says;
     with lost digits, of the first's."""
@@ -108,8 +115,8 @@ def _draft_margin(
         texts.append(code.next_token(texts[-2], texts[-1]))
         logits, state = draft.step(texts[-1], state)
     wanted = list(code.digits(code.number_at(code.next_token(texts[-2], texts[-1]))))
-    for digit in lost:
-        wanted[digit] = 0
+    for digit, value in lost.items():
+        wanted[digit] = value
     return _margin(what, plan, logits, code.number_of(wanted))
 
 
