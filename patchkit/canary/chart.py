@@ -1,19 +1,24 @@
 """Which digits a draft guesses right, one by one. Pure.
 
-From the candidates of verify steps, where they can be had; over HTTP, by questions.
-A question is a text that counts up to just before a number which is 0 modulo all
-moduli but one. A draft that knows that digit gets it right, one that lost it says 0;
-the others it gets right either way. Every digit and residue has a question of its own.
+From the candidates of verify steps, where they can be had; over HTTP, by questions. A
+question is a text that counts up to just before a certain number: is it guessed? First
+*keys*, one for everything that lost digits may be taken for: a draft that only lost
+digits guesses one of these at least. Then, from such a number, each digit by itself
+with each of its values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import product
 
 from patchkit.canary.code import (
+    EARLY,
+    LATE,
     MODULI,
+    SLOTS,
     counting,
     digits,
     means_number,
@@ -25,6 +30,7 @@ from patchkit.canary.code import (
 TOKENS = 3
 #: Length of a question.
 LENGTH = 4
+_SLOTTED = tuple(MODULI[slot] for slot in SLOTS)
 
 
 class State(Enum):
@@ -81,19 +87,30 @@ class Chart:
         }
 
 
-def questions() -> Iterator[tuple[int, int, list[int]]]:
-    """Digit, residue and prompt. The candidate in question is the second token after
-    the prompt: the first comes from prefill."""
+def keys() -> Iterator[tuple[int, ...]]:
+    """Digits of numbers, one of which every draft guesses that only lost digits."""
+    for values in product(*(sorted({*range(m)} & {0, LATE, EARLY}) for m in _SLOTTED)):
+        yield (*values, *[0] * (len(MODULI) - len(values)))
+
+
+def questions(key: Sequence[int]) -> Iterator[tuple[int, int, list[int]]]:
+    """Digit, value and the digits of the number that has it, ``key``'s otherwise."""
     for digit, modulus in enumerate(MODULI):
-        for residue in range(modulus):
-            wanted = [0] * len(MODULI)
-            wanted[digit] = residue
-            number = number_of(wanted)
-            yield digit, residue, counting(number - LENGTH - 1, LENGTH)
+        for value in range(modulus):
+            wanted = list(key)
+            wanted[digit] = value
+            yield digit, value, wanted
+
+
+def prompt_for(wanted: Sequence[int]) -> list[int]:
+    """The question whether the number with these digits is guessed: it is the second
+    token after the prompt, as the first comes from prefill."""
+    return counting(number_of(wanted) - LENGTH - 1, LENGTH)
 
 
 def chart_of_answers(answers: Mapping[tuple[int, int], bool]) -> Chart:
-    """``answers``: by digit and residue, whether the candidate was accepted."""
+    """``answers``: by digit and value, whether the candidate was accepted; none if no
+    key was."""
     found = tuple(Guesses() for _ in MODULI)
     for (digit, residue), accepted in answers.items():
         guesses = found[digit]

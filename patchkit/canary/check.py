@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from patchkit.canary.chart import TOKENS, Chart, chart_of_answers, questions
+from patchkit.canary.chart import (
+    TOKENS,
+    Chart,
+    chart_of_answers,
+    keys,
+    prompt_for,
+    questions,
+)
 from patchkit.canary.code import counting
 from patchkit.canary.diagnose import Answer, Measured, Verdict, diagnose
 from patchkit.canary.folder import MANIFEST, PROMPTS, read_pair
@@ -118,14 +125,21 @@ def _pair(info: Json, pair: Path | None) -> tuple[Plan | None, str]:
 
 
 def _chart(server: Asked) -> Chart:
-    asked = list(questions())
-    answers = server.generate([prompt for *_, prompt in asked], TOKENS)
+    tried = list(keys())
+    found = [key for key, yes in zip(tried, _guessed(server, tried)) if yes]
+    if not found:
+        return chart_of_answers({})
+    asked = list(questions(found[0]))
+    guessed = _guessed(server, [wanted for *_, wanted in asked])
     return chart_of_answers(
-        {
-            (digit, residue): answer.verifies == 1
-            for (digit, residue, _), answer in zip(asked, answers)
-        }
+        {(digit, value): yes for (digit, value, _), yes in zip(asked, guessed)}
     )
+
+
+def _guessed(server: Asked, wanted: Sequence[Sequence[int]]) -> list[bool]:
+    """Whether the first verify step accepts the number with each of these digits."""
+    answers = server.generate([prompt_for(one) for one in wanted], TOKENS)
+    return [one.verifies == 1 for one in answers]
 
 
 def _no_counting(answers: tuple[Answer, ...]) -> bool:

@@ -114,7 +114,9 @@ def diagnose(measured: Measured) -> Verdict:
         return Verdict(True, "every candidate of every verify step is accepted")
     evidence = tuple(_evidence(measured, fitting))
     chart = measured.chart
-    lost = chart.lost() if chart is not None else _only(fitting)
+    lost = chart.lost() if chart is not None else None
+    if lost is None and len(fitting) == 1:
+        (lost,) = fitting
     if lost:
         text, found = _lost(measured, lost)
         if lost not in fitting:
@@ -277,13 +279,11 @@ def _partly(chart: Chart) -> str:
     return "of some digits the draft knows a part of the values: " + "; ".join(parts)
 
 
-def _only(fitting: list[dict[int, int]]) -> dict[int, int] | None:
-    return fitting[0] if len(fitting) == 1 else None
-
-
 def _evidence(measured: Measured, fitting: list[dict[int, int]]) -> list[str]:
     lines = []
-    if measured.chart is not None:
+    if measured.chart is not None and measured.chart.digits[0].state is State.UNKNOWN:
+        lines.append("no digit could be asked for by itself: nothing is guessed right")
+    elif measured.chart is not None:
         lines.append(
             "digits of first candidates: "
             + ", ".join(
