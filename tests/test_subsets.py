@@ -49,8 +49,7 @@ def test_any_order_and_any_subset(release, seed):
                 tree.apply(some)
         left = sorted(tree.applied(), key=lambda _: chance.random())
         again = composing.Tree(release, Path(folder, "again"))
-        for name in left:
-            again.apply([name])
+        again.apply_in_turn(left)
         assert again.files() == tree.files()
         tree.revert(left) if chance.random() < 0.5 else tree.revert([])
         assert tree.files() == before

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 TARGET = "srt/models/deepseek_v2.py"
 DRAFT = "srt/models/llama_eagle3.py"
@@ -59,7 +60,7 @@ def span(text: str, scope: str) -> tuple[int, int]:
     """Where ``scope`` stands in ``text``; an empty span if it does not."""
     if not scope:
         return 0, len(text)
-    body: list[ast.stmt] = ast.parse(text).body
+    body = _body(text)
     node: ast.stmt | None = None
     for name in scope.split("."):
         named = (ast.ClassDef, ast.FunctionDef)
@@ -72,6 +73,11 @@ def span(text: str, scope: str) -> tuple[int, int]:
     lines = text.splitlines(keepends=True)
     start = sum(map(len, lines[: node.lineno - 1]))
     return start, start + sum(map(len, lines[node.lineno - 1 : node.end_lineno]))
+
+
+@lru_cache(maxsize=64)
+def _body(text: str) -> list[ast.stmt]:
+    return ast.parse(text).body
 
 
 def _number(release: str) -> tuple[int, ...]:
