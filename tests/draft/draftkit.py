@@ -21,8 +21,8 @@ from patchkit.draft.rules import judge
 from patchkit.draft.tree import Files, read_tree
 from patchkit.verify.interpreter import has_torch
 
-#: Seen by default; ``PATCHKIT_DRAFT_RELEASES`` names others.
-RELEASES = ("0.5.5", "0.5.9", "0.5.15", "0.5.23")
+#: Seen by default; ``PATCHKIT_DRAFT_RELEASES`` names others, `make drafts` sees all.
+RELEASES = ("0.5.9", "0.5.23")
 
 
 def probe_python() -> str | None:
