@@ -7,10 +7,10 @@ import tempfile
 from pathlib import Path
 
 from patchkit.errors import PatchkitError
-from patchkit.model import Applied, RecipeInfo
 from patchkit.verify.verdict import Check, Tally, not_applicable
 from patchkit.workspace import files
 from patchkit.workspace.planner import plan_apply, plan_revert
+from patchkit.workspace.status import why_outdated
 from patchkit.workspace.tree import Workspace
 from patchkit.workspace.writer import execute
 
@@ -22,28 +22,35 @@ def check_revert(workspace: Workspace) -> Check:
     """Reverts a copy and applies again, with the journal's own recipes and options.
 
     Where the tree has drifted (edits of the user's on top), the revert must keep
-    these; they are compared with what applying and reverting keeps of them.
+    these; they are compared with what applying and reverting keeps of them. What an
+    older recipe or tap made is not made again.
     """
-    if not workspace.recorded.recipes:
+    recipes = workspace.recorded.recipes
+    if not recipes:
         return not_applicable("revert", "no recipe is applied")
     tally = Tally()
     with tempfile.TemporaryDirectory(prefix="patchkit-revert-") as folder:
         package = _copy(workspace, Path(folder))
         copy = Workspace(package, workspace.registry)
+        stale = [one for one in recipes if why_outdated(workspace, one)]
         try:
-            _round_trip(workspace, copy, tally)
+            _round_trip(workspace, copy, tally, again=not stale)
         except PatchkitError as problem:
             tally.expect(False, problem.message)
-    count = len(workspace.owned_paths())
-    return tally.check("revert", f"{count} files, byte for byte, on a copy")
+    said = f"{len(workspace.owned_paths())} files, byte for byte, on a copy"
+    if stale:
+        names = ", ".join(one.name for one in stale)
+        said += f"; not applied again: {names} is outdated (patchkit reapply)"
+    return tally.check("revert", said)
 
 
-def _round_trip(workspace: Workspace, copy: Workspace, tally: Tally) -> None:
+def _round_trip(
+    workspace: Workspace, copy: Workspace, tally: Tally, *, again: bool
+) -> None:
     paths = workspace.owned_paths()
     before = {path: files.read(copy.target.package, path) for path in paths}
     recorded = workspace.contents()
     names = [one.name for one in workspace.recorded.recipes]
-    again = [(_info(workspace, one), one.options) for one in workspace.recorded.recipes]
     with copy.writing():
         execute(copy, plan_revert(copy, []), commit=False)
     reverted = {path: files.read(copy.target.package, path) for path in paths}
@@ -53,17 +60,19 @@ def _round_trip(workspace: Workspace, copy: Workspace, tally: Tally) -> None:
                 reverted[path] == recorded.original.get(path),
                 f"{path}: reverting {', '.join(names)} does not give its original",
             )
+    if not again:
+        return
+    wanted = [
+        (workspace.registry.recorded(one), one.options)
+        for one in workspace.recorded.recipes
+    ]
     with copy.writing():
-        execute(copy, plan_apply(copy, again), commit=False)
+        execute(copy, plan_apply(copy, wanted), commit=False)
     for path in paths:
         tally.expect(
             files.read(copy.target.package, path) == before[path],
             f"{path}: applying again does not give the same bytes",
         )
-
-
-def _info(workspace: Workspace, one: Applied) -> RecipeInfo:
-    return workspace.registry.recorded(one)
 
 
 def _copy(workspace: Workspace, folder: Path) -> Path:

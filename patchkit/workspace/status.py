@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from patchkit.errors import PatchkitError
-from patchkit.model import TAP_FOLDER, FileState
+from patchkit.model import TAP_FOLDER, Applied, FileState
 from patchkit.registry import tap_digest
 from patchkit.workspace.tree import Workspace
 
@@ -39,6 +39,22 @@ class RecipeStatus:
     detail: str = ""
 
 
+def why_outdated(workspace: Workspace, one: Applied) -> str:
+    """Why applying ``one`` again would make something else of the originals; "" if it
+    would not."""
+    try:
+        info = workspace.registry.recorded(one)
+    except PatchkitError:
+        return f"its recipe file is gone, or broken (it was in {one.origin})"
+    if info.version != one.version:
+        return f"the recipe is at version {info.version} now"
+    if info.digest != one.digest:
+        return "the recipe has changed since"
+    if info.uses_tap and workspace.recorded.tap != tap_digest():
+        return "the tap has changed since"
+    return ""
+
+
 def read_status(workspace: Workspace) -> tuple[RecipeStatus, ...]:
     """One entry a recipe: the applied ones, then those that could be.
 
@@ -49,19 +65,7 @@ def read_status(workspace: Workspace) -> tuple[RecipeStatus, ...]:
     standings = workspace.standings(workspace.owned_paths())
     found = []
     for one in state.recipes:
-        outdated = ""
-        try:
-            info = workspace.registry.recorded(one)
-        except PatchkitError:
-            info = None
-        if info is None:
-            outdated = f"its recipe file is gone, or broken (it was in {one.origin})"
-        elif (info.version, info.digest) != (one.version, one.digest):
-            outdated = f"the recipe is at version {info.version} now"
-            if info.version == one.version:
-                outdated = "the recipe has changed since"
-        elif info.uses_tap and state.tap != tap_digest():
-            outdated = "the tap has changed since"
+        outdated = why_outdated(workspace, one)
         files = []
         for path, record in state.files.items():
             if one.name not in record.recipes:

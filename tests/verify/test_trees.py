@@ -9,8 +9,10 @@ import pytest
 import support
 import verifykit as kit
 
+from patchkit import registry
 from patchkit.errors import Refused, UsageError
-from patchkit.registry import Registry
+from patchkit.model import TAP_FOLDER
+from patchkit.registry import Registry, tap_files
 from patchkit.verify.promises import find_promises
 from patchkit.verify.revert import check_revert
 from patchkit.verify.trees import CORE, Trees, find_trees, write_overlay
@@ -182,6 +184,18 @@ def test_revert_on_a_scratch_copy(patched: Path) -> None:
     file = patched / "sglang" / DEEPSEEK
     file.write_bytes(file.read_bytes() + b"\n# mine\n")
     assert reverted(patched) is Verdict.PASS
+
+
+def test_what_an_older_tap_made_is_only_reverted(
+    patched: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newer = {**tap_files(), f"{TAP_FOLDER}/settings.py": b"NEW = 1\n"}
+    monkeypatch.setattr(registry, "tap_files", lambda: newer)
+    workspace = opened(patched)
+    with workspace.reading(dry=True):
+        found = check_revert(workspace)
+    assert found.verdict is Verdict.PASS
+    assert "not applied again: debug-logging is outdated" in found.reason
 
 
 def test_nothing_to_revert(tree: MakeTree) -> None:
