@@ -23,9 +23,9 @@ from patchkit.verify.probe.orphans import die_with_parent
 _REAPED_S = 5.0
 
 
-class EngineEnded(BaseException):
-    """One of Engine's processes has ended. No ``Exception``: an event loop would only
-    log one that a signal handler raises."""
+class EngineEnded(KeyboardInterrupt):
+    """One of Engine's processes has ended. A ``KeyboardInterrupt``: an event loop lets
+    no other exception of a signal handler's through."""
 
 
 class Processes:

@@ -19,6 +19,9 @@ from patchkit.verify.probe.fusion import Fusion
 from patchkit.verify.probe.imports import Imports
 from patchkit.verify.probe.recorder import Recorder, TapLines
 
+#: A socket's path may have 107 characters, and its file's name takes some.
+_LONG = 80
+
 
 class Scene:
     """Sets a worker up for an engine, and runs a job's request.
@@ -34,8 +37,9 @@ class Scene:
         self.request = Request.read(Path(job.scenario.removeprefix(PREFIX)))
         folder = folder / "engine"
         folder.mkdir()
-        # Engine leaves the files of its sockets behind
-        os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
+        # Engine leaves the files of its sockets behind, whose paths must be short
+        sockets = folder if len(str(folder)) < _LONG else tempfile.mkdtemp(dir="/tmp")
+        os.environ["TMPDIR"] = tempfile.tempdir = str(sockets)
         os.environ.update(self._variables())
         self.steps = Steps(folder, imports.ledger)
         self.lines = TapLines(folder)
