@@ -8,10 +8,12 @@ merged on the way, their number is not that of the steps, and they are not used.
 
 from __future__ import annotations
 
+import http.client
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
@@ -98,18 +100,21 @@ class Server:
     def _get(self, path: str) -> tuple[int, bytes]:
         try:
             with self._open(None, path) as response:
-                return response.status, response.read()
+                return 200, response.read()
         except _Status as problem:
             return problem.status, b""
 
-    def _open(self, body: Json | None, path: str = "/generate") -> Any:
+    @contextmanager
+    def _open(self, body: Json | None, path: str = "/generate") -> Iterator[Any]:
+        """The response; what goes wrong while it is read is CannotRun, too."""
         headers = {"Content-Type": "application/json"} if body else {}
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
         data = json.dumps(body).encode() if body else None
         try:
             request = urllib.request.Request(self.url + path, data, headers)
-            return self._opener.open(request, timeout=self._timeout)
+            with self._opener.open(request, timeout=self._timeout) as response:
+                yield response
         except urllib.error.HTTPError as problem:
             said = problem.read(300).decode("utf-8", "replace")
             if problem.code in (401, 403):
@@ -119,10 +124,10 @@ class Server:
             if body is None:
                 raise _Status(problem.code) from None
             raise self._foreign(path, f"HTTP {problem.code}: {said}") from None
-        except (OSError, ValueError) as problem:
+        except (OSError, ValueError, http.client.HTTPException) as problem:
             reason = getattr(problem, "reason", problem)
             raise CannotRun(
-                f"{self.url} does not answer: {reason}",
+                f"{self.url} does not answer: {reason or type(problem).__name__}",
                 hint=f"patchkit watch --url {self.url} says whether it is ready",
             ) from None
 

@@ -38,6 +38,7 @@ DRAFT_VOCAB = 2368
 PAD, EOS = 0, 1
 
 
+@cache
 def digits(number: int) -> tuple[int, ...]:
     """The residues of ``number``."""
     return tuple(number % modulus for modulus in MODULI)

@@ -115,11 +115,11 @@ def diagnose(measured: Measured) -> Verdict:
     evidence = tuple(_evidence(measured, fitting))
     chart = measured.chart
     lost = chart.lost() if chart is not None else None
-    if lost is None and len(fitting) == 1:
-        (lost,) = fitting
+    if lost is None:
+        lost = _common(fitting)
     if lost:
         text, found = _lost(measured, lost)
-        if lost not in fitting:
+        if not fitting:
             text += "; not all of what was accepted is explained by that"
         return Verdict(False, text, lost, tuple(found), evidence)
     if lost == {}:
@@ -226,7 +226,7 @@ def _slots(measured: Measured, slots: Mapping[int, int]) -> tuple[str, list[Faul
     same = [
         Fault(one.what, one.tell)
         for one in faults.wirings(plan, wanted, with_ids=draft.with_ids)
-        if one.taken(wanted) == slots
+        if faults.agree(one.taken(wanted), slots)
     ]
     if same:
         text += f": probably {same[0].what}"
@@ -279,6 +279,16 @@ def _partly(chart: Chart) -> str:
     return "of some digits the draft knows a part of the values: " + "; ".join(parts)
 
 
+def _common(fitting: Sequence[Mapping[int, int]]) -> dict[int, int] | None:
+    """Where all fit the same digits. Values that differ are UNKNOWN."""
+    if not fitting or len({tuple(one) for one in fitting}) > 1:
+        return None
+    return {
+        digit: value if all(one[digit] == value for one in fitting) else faults.UNKNOWN
+        for digit, value in fitting[0].items()
+    }
+
+
 def _evidence(measured: Measured, fitting: list[dict[int, int]]) -> list[str]:
     lines = []
     if measured.chart is not None and measured.chart.digits[0].state is State.UNKNOWN:
@@ -291,8 +301,9 @@ def _evidence(measured: Measured, fitting: list[dict[int, int]]) -> list[str]:
                 for modulus, state in zip(MODULI, measured.chart.states())
             )
         )
-    for lost in fitting[:3]:
-        names = ", ".join(str(MODULI[digit]) for digit in lost)
+    sets = dict.fromkeys(tuple(one) for one in fitting)
+    for digits_lost in list(sets)[:3]:
+        names = ", ".join(str(MODULI[digit]) for digit in digits_lost)
         lines.append(
             f"each answer's steps are just those of a draft without modulo {names}"
         )

@@ -6,7 +6,7 @@ others are listed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from patchkit.canary.code import EARLY, LATE, MODULI, SLOTS
@@ -89,12 +89,25 @@ def _named(layers: Layers) -> str:
     return ", ".join(map(str, layers))
 
 
+#: In place of a value that is not known.
+UNKNOWN = -1
+
+
+def agree(one: Mapping[int, int], other: Mapping[int, int]) -> bool:
+    """The same digits, taken for the same values as far as these are known."""
+    return one.keys() == other.keys() and all(
+        other[digit] in (value, UNKNOWN) for digit, value in one.items()
+    )
+
+
 def of_a_slot(slot: int, value: int) -> str:
     """What its digit being taken for ``value`` says of its state."""
     if value == LATE:
         return "one layer late"
     if value == EARLY:
         return "one layer early"
+    if value == UNKNOWN:
+        return "of another layer, probably one early or late"
     if slot == 0:  # residues modulo 2 are too few to tell
         return "of another layer, one early or farther off"
     return "of another layer, farther off than the next, or empty"
