@@ -8,6 +8,7 @@ it, and integer helpers. Nothing here computes on a tensor.
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -113,6 +114,7 @@ def _answers(shelf: Shelf) -> dict[str, Answer]:
         kernel
     )
     table["xgrammar.StructuralTag"] = _pydantic_model
+    table["uvloop.EventLoopPolicy"] = lambda: asyncio.DefaultEventLoopPolicy
     # Up to 0.5.7, on a platform without sgl_kernel, layernorm.py and activation.py
     # end by rebinding these names to vllm's: hand SGLang's own classes back, whose
     # forward_native is what then runs.

@@ -32,6 +32,7 @@ COMPILED = frozenset(
         "torchvision",
         "triton",
         "tvm_ffi",
+        "uvloop",
         "vllm",
         "xgrammar",
     }

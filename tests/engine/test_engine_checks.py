@@ -1,0 +1,84 @@
+"""``patchkit verify --engine`` on real releases: SGLang's own engine on this CPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import enginekit as kit
+import pytest
+import support
+
+from patchkit.verify.checks import choose
+from patchkit.verify.interpreter import has_torch
+
+pytestmark = [
+    pytest.mark.probe,
+    pytest.mark.skipif(not has_torch(kit.PYTHON), reason="needs the verify extra"),
+]
+LATE = ("num_layers // 2, num_layers - 3]", "num_layers // 2, num_layers - 2]")
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A private copy of 0.5.9: hard links, so write by replacing only."""
+    folder = tmp_path / "0.5.9"
+    shutil.copytree(
+        support.release_tree("0.5.9"),
+        folder,
+        copy_function=os.link,
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
+    return folder
+
+
+def verify(tree: Path, *options: str) -> tuple[int, dict[str, Any]]:
+    arguments = ["verify", "--json", "--python", kit.PYTHON, "--target", str(tree)]
+    done = support.run_patchkit(*arguments, *options)
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout)
+
+
+def checks(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {one["name"]: one for one in report["checks"]}
+
+
+def apply(tree: Path, *recipes: str) -> None:
+    done = support.run_patchkit("apply", *recipes, "--target", str(tree))
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_patched_release(tree: Path) -> None:
+    apply(tree, "debug-logging")
+    code, report = verify(tree, "--engine", "--skip", "engine-tp")
+    found = checks(report)
+    assert code == 0, report
+    assert {*found, "engine-tp"} == {*choose([], [], "only")}
+    assert {one["verdict"] for one in found.values()} == {"PASS"}
+    defects = found["engine-fusion"]["known_defects"]
+    assert [one["name"] for one in defects] == ["capture-before-all-reduce"]
+
+
+@pytest.mark.engines
+def test_the_recipe_for_fusion(tree: Path) -> None:
+    apply(tree, "debug-logging", "capture-after-allreduce")
+    code, report = verify(tree, "--engine")
+    assert code == 0, report
+    assert {one["verdict"] for one in report["checks"]} == {"PASS"}
+    assert not any(one["known_defects"] for one in report["checks"])
+
+
+@pytest.mark.engines
+def test_a_layer_late_is_named(tree: Path) -> None:
+    file = tree / "sglang/srt/models/deepseek_v2.py"
+    text = file.read_text()
+    assert text.count(LATE[0]) == 1
+    file.unlink()
+    file.write_text(text.replace(*LATE))
+    more = ("--baseline", "pypi:0.5.9", "--only", "engine-accept")
+    code, report = verify(tree, *more)
+    reason = checks(report)["engine-accept"]["reason"]
+    assert code == 1 and reason.startswith("slot 2 "), report

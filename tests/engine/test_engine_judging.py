@@ -1,0 +1,262 @@
+"""The engine checks on made-up facts: what passes, and what each fault is called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from patchkit.canary import code, expect
+from patchkit.verify import pair
+from patchkit.verify.checks import CHECKS
+from patchkit.verify.evidence import Evidence, Promise
+from patchkit.verify.jobs import Result
+from patchkit.verify.probe.engine.failure import read_failure
+from patchkit.verify.verdict import Check, Verdict
+
+DEFAULT, NAMED = list(pair.plan().default_layers), list(pair.plan().id_layers)
+Lines = list[dict[str, Any]]
+
+
+def guess(right: int, lost: Mapping[int, int]) -> int:
+    residues = list(code.digits(code.number_at(right)))
+    for digit, value in lost.items():
+        residues[digit] = value
+    return code.token_of(code.number_of(residues))
+
+
+def output(one: pair.Generate, number: int, lost: Mapping[int, int]) -> dict[str, Any]:
+    accepted = expect.accept_sequence(one.prompts[number], one.tokens, pair.STEPS, lost)
+    counts = expect.histogram(accepted, pair.STEPS)
+    while not counts[-1]:  # as SGLang gives it
+        counts.pop()
+    return {
+        "ids": one.continuations()[number],
+        "meta": {"spec_verify_ct": len(accepted), "spec_accept_histogram": counts},
+    }
+
+
+def lines(
+    one: pair.Generate, lost: Mapping[int, int], layers: list[int], fused: int
+) -> Lines:
+    """One a verification, as a rank's scheduler says it, of all prompts together."""
+    texts = [
+        code.continuation(prompt, one.tokens + 2 * pair.STEPS + 2)
+        for prompt in one.prompts
+    ]
+    at = [0] * len(texts)
+    found = []
+    while min(at) + 1 < one.tokens:
+        rows = [n for n in range(len(texts)) if at[n] + 1 < one.tokens]
+        told = [texts[n][at[n] + 1 : at[n] + 2 + pair.STEPS] for n in rows]
+        guesses = [[guess(token, lost) for token in row[:-1]] for row in told]
+        accepted = []
+        for row, right in zip(guesses, told):
+            wrong = [k for k in range(pair.STEPS) if row[k] != right[k]]
+            accepted.append(wrong[0] if wrong else pair.STEPS)
+        found.append(
+            {
+                "candidates": [
+                    [texts[n][at[n]], *row] for n, row in zip(rows, guesses)
+                ],
+                "target": told,
+                "accepted": accepted,
+                "fused": fused,
+                "layers": layers,
+                "standins_called": [],
+                "replaced": {},
+            }
+        )
+        for n, count in zip(rows, accepted):
+            at[n] += count + 1
+    return found
+
+
+def ran(
+    job: str, lost: Mapping[int, int] | None = None, *, layers: list[int] | None = None,
+    fused: int = 0,
+) -> Result:  # fmt: skip
+    variant = job.partition("-")[2]
+    held = layers or (NAMED if variant == "engine-ids" else DEFAULT)
+    calls = []
+    for one in pair.VARIANTS[variant].generate:
+        told = lines(one, lost or {}, held, fused)
+        outputs = [output(one, n, lost or {}) for n in range(len(one.prompts))]
+        ranks = {f"{rank}.jsonl": told for rank in range(pair.VARIANTS[variant].tp)}
+        calls.append(
+            {"call": one.name, "error": "", "outputs": outputs, "ranks": ranks}
+            | {"taps": [], "printed": []}
+        )
+    return Result(job, 0, "ran", facts={"calls": calls, "fusion_available": True})
+
+
+def judged(name: str, *results: Result, **more: Any) -> Check:
+    judge = CHECKS[name].judge
+    assert judge is not None
+    found = {one.job: [one] for one in results}
+    return judge(Evidence(found, **{"version": "0.5.9", "chosen": (name,), **more}))
+
+
+@pytest.mark.parametrize("name", ["accept", "ids", "tp"])
+def test_a_right_engine_passes(name: str) -> None:
+    variant = "engine" if name == "accept" else f"engine-{name}"
+    check = judged(f"engine-{name}", ran(f"patched-{variant}"))
+    assert check.verdict is Verdict.PASS and check.compared > 20, check
+
+
+@pytest.mark.parametrize(
+    ("lost", "words"),
+    [
+        ({0: 0}, "slot 0 "),
+        ({1: code.LATE}, "slot 1"),
+        ({2: code.EARLY}, "slot 2"),
+        ({0: 0, 1: 0, 2: 0}, "slots 1 and 2 "),
+        ({3: 0, 4: 0}, "embedding"),
+    ],
+)
+def test_a_lost_digit_names_its_slot(lost: dict[int, int], words: str) -> None:
+    check = judged("engine-accept", ran("patched-engine", lost))
+    assert check.verdict is Verdict.FAIL
+    assert words in check.reason, check
+    assert any("histogram" in line for line in check.details)
+
+
+def changed(result: Result, change: Callable[[list[Any]], None]) -> Result:
+    change(result.facts["calls"])
+    return result
+
+
+def test_wrong_tokens_of_the_target_are_said_first() -> None:
+    def spoil(calls: list[Any]) -> None:
+        calls[1]["outputs"][2]["ids"][5] += 2
+
+    check = judged("engine-accept", changed(ran("patched-engine"), spoil))
+    assert check.reason.startswith("the target itself"), check
+
+
+def test_layers_that_sglang_does_not_hold() -> None:
+    check = judged("engine-ids", ran("patched-engine-ids", layers=DEFAULT))
+    assert f"SGLang captures {DEFAULT}, not {NAMED}" in check.reason
+
+
+def test_one_rank_alone_may_be_wrong() -> None:
+    def spoil(calls: list[Any]) -> None:
+        calls[0]["ranks"]["1.jsonl"] = lines(pair.SINGLE, {0: 0}, DEFAULT, 0)
+
+    check = judged("engine-tp", changed(ran("patched-engine-tp"), spoil))
+    assert check.verdict is Verdict.FAIL and "rank 1" in check.reason
+
+
+PARTS = {0: 0, 1: 0}
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "more", "verdict"),
+    [
+        (PARTS, PARTS, {}, Verdict.PASS),
+        (PARTS, PARTS, {"fixed": frozenset({"fusion"})}, Verdict.FAIL),
+        (PARTS, PARTS, {"version": "0.5.15"}, Verdict.FAIL),
+        ({2: 0}, PARTS, {}, Verdict.FAIL),
+        (PARTS, {}, {}, Verdict.FAIL),
+        ({}, PARTS, {"fixed": frozenset({"fusion"})}, Verdict.PASS),
+    ],
+)
+def test_the_known_defect_of_fusion(
+    ours: dict[int, int], theirs: dict[int, int], more: Any, verdict: Verdict
+) -> None:
+    check = judged(
+        "engine-fusion",
+        ran("patched-engine-fusion", ours, fused=7),
+        ran("baseline-engine-fusion", theirs, fused=7),
+        same=False,
+        **more,
+    )
+    assert check.verdict is verdict, check
+    excused = verdict is Verdict.PASS and bool(ours)
+    assert check.defects == (("capture-before-all-reduce",) if excused else ())
+
+
+def test_an_emulation_that_never_engages_proves_nothing() -> None:
+    jobs = [ran(f"{whose}-engine-fusion") for whose in ("patched", "baseline")]
+    assert judged("engine-fusion", *jobs, same=False).verdict is Verdict.CANNOT_RUN
+
+
+SITES = (
+    Promise("states", ("target.states",)),
+    Promise("entering", ("draft.entering",)),
+)
+
+
+def tapping(layers: list[int], fc: str) -> Result:
+    def tap(calls: list[Any]) -> None:
+        rows = [{"site": "states", "step": 1, "layer": n} for n in layers]
+        steps = [
+            {"site": "entering", "fc": "applied" if letter == "a" else "skipped"}
+            for letter in fc
+        ]
+        for call in calls:
+            call["taps"] = rows + steps
+
+    return changed(ran("gated-engine"), tap)
+
+
+@pytest.mark.parametrize(
+    ("layers", "fc", "wrong"),
+    [
+        (DEFAULT, "assassa", ""),
+        (DEFAULT, "aass", "fc is not applied once"),
+        (DEFAULT, "assss", "fc is not applied once"),
+        (DEFAULT[1:], "ass", "says layers"),
+        (DEFAULT[::-1], "ass", "says layers"),
+    ],
+)
+def test_taps_tell_the_engines_story(layers: list[int], fc: str, wrong: str) -> None:
+    check = judged(
+        "engine-gate-on",
+        tapping(layers, fc),
+        ran("baseline-engine"),
+        same=False,
+        promises=SITES,
+    )
+    assert (check.verdict is Verdict.PASS) is not wrong, check
+    assert wrong in check.reason
+
+
+def test_other_drafts_than_the_baselines() -> None:
+    check = judged(
+        "engine-gate-off",
+        ran("patched-engine", {1: 0}),
+        ran("baseline-engine"),
+        same=False,
+    )
+    assert check.verdict is Verdict.FAIL and "another histogram" in check.reason
+
+
+@pytest.mark.parametrize("name", [n for n, one in CHECKS.items() if one.engine])
+def test_where_no_engine_ran_nothing_passes(name: str) -> None:
+    check = judged(name, promises=SITES, same=False)
+    assert check.verdict is Verdict.CANNOT_RUN
+    if name != "engine-accept":
+        hung = Result("patched-engine", 0, "hung", error="no end after 60 s")
+        more = {"chosen": ("engine-accept", name), "promises": SITES, "same": False}
+        assert "see engine-accept" in judged(name, hung, **more).reason
+
+
+def test_why_an_engine_ended_is_read_from_its_log() -> None:
+    log = """[t] Loading
+[t] Scheduler hit an exception: Traceback (most recent call last):
+  File "/sglang/srt/managers/scheduler.py", line 9, in run
+    self.forward()
+  File "/sglang/srt/models/deepseek_v2.py", line 7, in forward
+    raise ValueError("no such layer: 9")
+ValueError: no such layer: 9
+
+[t] Received sigquit from a child process.
+"""
+    found = read_failure("Process-1 ended with 1", log)
+    assert str(found) == "ValueError: no such layer: 9"
+    assert found.raised_in[0].endswith("deepseek_v2.py")
+    assert str(read_failure("Process-1 ended by SIGKILL", "[t] x")) == (
+        "Process-1 ended by SIGKILL"
+    )
