@@ -106,6 +106,7 @@ class RecipeInfo:
     looks_at: tuple[str, ...] = ()
     fixes: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
+    without_draft: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

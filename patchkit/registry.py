@@ -195,6 +195,7 @@ def read_recipe(path: Path, origin: str, module: str = "") -> RecipeInfo | None:
         looks_at=tuple(fields.get("looks_at", ())),
         fixes=tuple(fields.get("fixes", ())),
         changes=tuple(fields.get("changes", ())),
+        without_draft=tuple(fields.get("without_draft", ())),
         origin=origin,
         path=path,
         digest=hashlib.sha256(data).hexdigest(),
@@ -237,7 +238,9 @@ def _fits(name: str, value: Any) -> bool:
 _METADATA: Mapping[str, tuple[type, ...]] = {
     **dict.fromkeys(("summary", "releases", "next_step"), (str,)),
     **dict.fromkeys(("files", "environment", "after", "edits"), (tuple, list)),
-    **dict.fromkeys(("excludes", "looks_at", "fixes", "changes"), (tuple, list)),
+    **dict.fromkeys(
+        ("excludes", "looks_at", "fixes", "changes", "without_draft"), (tuple, list)
+    ),
     **dict.fromkeys(("options", "sites", "promises", "absent"), (dict,)),
     **dict.fromkeys(("version", "inserts_only", "uses_tap"), (int,)),
 }

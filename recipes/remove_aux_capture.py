@@ -19,7 +19,7 @@ That is refused while such models remain, since their forward would fail;
 ``-O draft=yes`` takes the ``fc`` path out of ``llama_eagle3.py``: the width guard with
 what stands in it, and the layers and attributes that only feed it. Such a draft takes
 the states that it is given as they come. It is refused for the same reason: drafts of
-other targets need it. With either, ``patchkit verify`` can't run the draft any more.
+other targets need it. With either, no draft can be run, by ``patchkit verify`` neither.
 
 Where another model uses the decoder layer's parameter, this parameter stays. Releases
 before 0.5.4.post2 capture nothing: NOT_NEEDED. A shape that is not known is refused,
@@ -51,6 +51,7 @@ class RemoveAuxCapture(RemovesCapture, Recipe):
     )
     looks_at = ("srt/models/*.py",)
     fixes = ("capture-removed",)
+    without_draft = ("logits", "draft")
     changes = (
         "*-default.*",
         "extend-shifted.*",

@@ -63,6 +63,8 @@ class Recipe(CodemodCommand):
     fixes: ClassVar[tuple[str, ...]] = ()
     #: patterns of outputs that may differ from the baseline (docs/verify.md)
     changes: ClassVar[tuple[str, ...]] = ()
+    #: options that at ``yes`` leave no EAGLE-3 draft to be run
+    without_draft: ClassVar[tuple[str, ...]] = ()
     #: a recipe that names no anchors: the files that it rewrites as a whole
     files: ClassVar[tuple[str, ...]] = ()
     #: file (relative to the sglang package) -> its edits, in order

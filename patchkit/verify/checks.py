@@ -250,6 +250,7 @@ def jobs_for(
                 dtype="bfloat16" if variant == "bf16" else "float32",
                 ranks=2 if variant in ("tp2", "fusion") else 1,
                 fusion=variant in ("fusion", "engine-fusion"),
+                draft=not promises.no_draft,
                 environment=_environment(whose, variant, promises),
             )
         )

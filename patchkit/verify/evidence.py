@@ -34,6 +34,8 @@ class Evidence:
     promises: tuple[Promise, ...] = ()
     #: checks that applied recipes promise to make right
     fixed: frozenset[str] = frozenset()
+    #: the draft's side was taken out on purpose: it was not run
+    no_draft: bool = False
     #: patterns of outputs that they may change
     changes: tuple[str, ...] = ()
     info: Mapping[str, Any] = field(default_factory=dict)

@@ -80,7 +80,7 @@ class Job:
     ``overlay``: module -> the file to take it from, ``None`` if it must look absent.
     ``scenario``: ``full`` (every call), ``short`` (extend, draft, decode) or ``order``
     (the setters in the order of the server's start). ``environment`` is set before
-    any overlaid module is imported.
+    any overlaid module is imported. ``draft``: whether there is one to run.
     """
 
     name: str
@@ -89,6 +89,7 @@ class Job:
     dtype: str = "float32"
     ranks: int = 1
     fusion: bool = False
+    draft: bool = True
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:

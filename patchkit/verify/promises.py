@@ -37,12 +37,14 @@ class Promises:
     """``sites``: one for each that must speak. ``fixed``: checks that must pass, no
     known defect listed. ``changes``: patterns of outputs that may differ.
     ``switch``: the environment variable that turns the capture off; "" if none does.
+    ``no_draft``: the draft's side of EAGLE-3 is out, so that no draft can be run.
     """
 
     sites: tuple[Promise, ...] = ()
     fixed: frozenset[str] = frozenset()
     changes: tuple[str, ...] = ()
     switch: str = ""
+    no_draft: bool = False
 
 
 def find_promises(workspace: Workspace) -> Promises:
@@ -50,7 +52,7 @@ def find_promises(workspace: Workspace) -> Promises:
     sites: list[Promise] = []
     fixed: set[str] = set()
     changes: list[str] = []
-    switch = ""
+    switch, no_draft = "", False
     for one in workspace.recorded.recipes:
         try:
             info = workspace.registry.recorded(one)
@@ -69,7 +71,11 @@ def find_promises(workspace: Workspace) -> Promises:
             if name == SWITCH:
                 switch = chosen[option] if option else ""
         changes += info.changes
-    return Promises(tuple(sites), frozenset(fixed), tuple(changes), switch)
+        no_draft |= any(
+            chosen.get(option, "").strip().lower() == "yes"
+            for option in info.without_draft
+        )
+    return Promises(tuple(sites), frozenset(fixed), tuple(changes), switch, no_draft)
 
 
 def _split(claim: str) -> tuple[str, str]:

@@ -269,6 +269,7 @@ class _Run:
             promises=promises.sites,
             fixed=promises.fixed,
             changes=promises.changes,
+            no_draft=promises.no_draft,
             info=info,
             shape=tiny_shape(setters),
             overlaid=frozenset(file for file in patched.values() if file),

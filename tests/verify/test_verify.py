@@ -141,6 +141,21 @@ def test_a_release_without_capture(verify: Verify) -> None:
     assert {v for k, v in found.items() if k not in missing} == {"PASS"}
 
 
+def test_a_tree_without_the_drafts_side(verify: Verify, whole_tree: WholeTree) -> None:
+    tree = whole_tree("0.5.9")
+    options = [f"-O{name}=yes" for name in ("logits", "draft", "force")]
+    done = support.run_patchkit(
+        "apply", "remove-aux-capture", *options, "--target", tree
+    )
+    assert done.returncode == 0, done.stderr
+    there = {"weights", "golden", "tensor-parallel", "capture-removed", "gate-off"}
+    gone = {"draft", "width-guard", "weight-guard"}
+    code, report = verify(tree, *(f"--only={name}" for name in {*there, *gone}))
+    assert code == 0, report
+    expected = dict.fromkeys(there, "PASS") | dict.fromkeys(gone, "NOT APPLICABLE")
+    assert verdicts(report) == expected
+
+
 def test_only_and_strict_and_what_github_is_told(
     probe_python: str, whole_tree: WholeTree
 ) -> None:

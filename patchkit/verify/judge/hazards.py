@@ -13,6 +13,7 @@ from patchkit.verify.defects import is_known
 from patchkit.verify.evidence import Evidence, unusable
 from patchkit.verify.jobs import Result
 from patchkit.verify.judge.gates import plain
+from patchkit.verify.judge.model import NO_DRAFT
 from patchkit.verify.verdict import Check, Tally, not_applicable
 
 Fault = Callable[[Result, Result], str]
@@ -27,11 +28,17 @@ def judge_embedding(evidence: Evidence) -> Check:
 
 
 def judge_width(evidence: Evidence) -> Check:
-    return _judge(evidence, "width-guard", _narrow, captures=False)
+    return _judge_draft(evidence, "width-guard", _narrow)
 
 
 def judge_weights_lost(evidence: Evidence) -> Check:
-    return _judge(evidence, "weight-guard", _lost_names, captures=False)
+    return _judge_draft(evidence, "weight-guard", _lost_names)
+
+
+def _judge_draft(evidence: Evidence, name: str, fault: Fault) -> Check:
+    if evidence.no_draft:
+        return not_applicable(name, NO_DRAFT)
+    return _judge(evidence, name, fault, captures=False)
 
 
 def _judge(evidence: Evidence, name: str, fault: Fault, *, captures: bool) -> Check:

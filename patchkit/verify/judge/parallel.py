@@ -13,6 +13,11 @@ STATES = ("extend.states", "decode.states")
 DRAFT = ("draft.logits", "draft-decode.logits")
 
 
+def _beside_logits(evidence: Evidence) -> tuple[str, ...]:
+    """The outputs that depend on what is captured."""
+    return STATES if evidence.no_draft else (*STATES, *DRAFT)
+
+
 def judge_tensor_parallel(evidence: Evidence) -> Check:
     name = "tensor-parallel"
     problem = unusable(name, evidence, "patched", "patched-tp2")
@@ -21,7 +26,7 @@ def judge_tensor_parallel(evidence: Evidence) -> Check:
     tally = Tally()
     for result in evidence.ranks("patched-tp2"):
         _calls_went_well(tally, result)
-        for tensor in (*LOGITS, *STATES, *DRAFT):
+        for tensor in (*LOGITS, *_beside_logits(evidence)):
             _equals_one_rank(tally, evidence, result, tensor)
     return tally.check(name, "two ranks equal one")
 
@@ -53,12 +58,13 @@ def judge_fusion(evidence: Evidence) -> Check:
         _calls_went_well(tally, result)
         for tensor in LOGITS:
             _equals_one_rank(tally, evidence, result, tensor)
-        for tensor in (*STATES, *DRAFT):
+        for tensor in _beside_logits(evidence):
             if excused:
                 tally.known(defect)
             elif result.facts["captures"]:
                 _equals_one_rank(tally, evidence, result, tensor)
-    what = "logits" if excused else "logits, states and draft"
+    captures = any(one.facts["captures"] for one in ours)
+    what = "logits, states and draft" if captures and not excused else "logits"
     return tally.check(name, f"{fused} fused calls; {what} equal one rank's")
 
 

@@ -25,6 +25,8 @@ def run_hazards(scenario: Scenario) -> None:
         for name, ids in rig.prompts["odd_ids"].items():
             _extend_with(scenario, name, list(ids))
         scenario.set_layers("explicit")
+    if not rig.has_draft:
+        return
     aux = scenario.extend("extend")
     if aux is not None:
         # one layer's state where fc expects several side by side

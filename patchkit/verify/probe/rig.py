@@ -24,7 +24,8 @@ class Step(Protocol):
 
 
 class Rig:
-    """One rank's models (``target``, ``draft``), pools and oracle."""
+    """One rank's models (``target``, and unless not wanted ``draft``), pools and
+    oracle."""
 
     target: Any
     draft: Any
@@ -33,12 +34,19 @@ class Rig:
     draft_pools: runtime.Pools
 
     def __init__(
-        self, dtype: torch.dtype, rank: runtime.Rank, ledger: Ledger, step: Step
+        self,
+        dtype: torch.dtype,
+        rank: runtime.Rank,
+        ledger: Ledger,
+        step: Step,
+        *,
+        has_draft: bool = True,
     ) -> None:
         self.dtype = dtype
         self.rank = rank
         self.ledger = ledger
         self.step = step
+        self.has_draft = has_draft
         self.oracle = Oracle()
         self.fusion = Fusion()
         self.loaded: dict[str, models.Loaded] = {}
@@ -66,8 +74,9 @@ class Rig:
                 self.fusion.switch_on(args)
         with self.step("target"):
             self._build_target()
-        with self.step("draft model"):
-            self._build_draft()
+        if self.has_draft:
+            with self.step("draft model"):
+                self._build_draft()
 
     def _build_target(self) -> None:
         from sglang.srt.models.deepseek_v2 import DeepseekV3ForCausalLM

@@ -55,7 +55,7 @@ class Scenario:
             self.set_layers("explicit")
         aux = self.extend("extend")
         drafted = None
-        if aux is not None:
+        if aux is not None and rig.has_draft:
             drafted = self.draft("draft", aux)
         decoded = self.decode("decode")
         if drafted is not None:

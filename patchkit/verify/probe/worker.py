@@ -119,7 +119,9 @@ def _report(job: Job, rank: int, folder: Path, imports: Imports) -> Result:
         elif job.scenario.startswith(drafts.PREFIX):
             drafts.run_requests(job.scenario, where, recorder)
         else:
-            _run_models(job, Rig(dtype, where, ledger, recorder.step), recorder)
+            step, draft = recorder.step, job.draft
+            rig = Rig(dtype, where, ledger, step, has_draft=draft)
+            _run_models(job, rig, recorder)
     except device.NoDevice as reason:
         status, error = "refused", str(reason)
     except EngineFailed as problem:
@@ -155,7 +157,7 @@ def _run_models(job: Job, rig: Rig, recorder: Recorder) -> None:
         which: {"unwritten": one.unwritten, "dropped": one.dropped}
         for which, one in rig.loaded.items()
     }
-    hot = getattr(rig.draft, "hot_token_id", None)
+    hot = getattr(rig.draft, "hot_token_id", None) if rig.has_draft else None
     facts["hot_tokens"] = None if hot is None else hot.tolist()
     facts["fused_calls"] = rig.fusion.calls
     facts["fusion_available"] = rig.fusion.available
