@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -74,8 +74,9 @@ def check(server: Asked, pair: Path | None, say: Callable[[str], None]) -> Check
     alone = tuple(server.stream(prompt, LONG) for prompt in prompts)
     say("all prompts at once")
     together = tuple(server.generate(prompts, LONG))
-    measured = Measured(steps, alone, draft, plan)
-    again = Measured(steps, together, draft, plan)
+    ranks = info.get("tp_size") or 1
+    measured = Measured(steps, alone, draft, plan, tp=ranks)
+    again = replace(measured, answers=together)
     verdict = diagnose(measured)
     if plan is None and not verdict.right and _no_counting(alone):
         raise CannotRun(
@@ -85,7 +86,7 @@ def check(server: Asked, pair: Path | None, say: Callable[[str], None]) -> Check
         )
     if not verdict.right:
         say("each digit by itself")
-        measured = Measured(steps, alone, draft, plan, _chart(server))
+        measured = replace(measured, chart=_chart(server))
         verdict = diagnose(measured)
     elif not diagnose(again).right:
         verdict = _only_together(diagnose(again))

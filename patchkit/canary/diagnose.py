@@ -15,8 +15,6 @@ from patchkit.canary.chart import Chart, State
 from patchkit.canary.code import (
     BEFORE,
     MODULI,
-    OWN,
-    SLOTS,
     digits,
     means_number,
     next_token,
@@ -24,6 +22,7 @@ from patchkit.canary.code import (
 )
 from patchkit.canary.expect import accept_sequence, histogram, losses
 from patchkit.canary.faults import Fault
+from patchkit.canary.meaning import meaning_of, nothing_accepted, parts_of
 from patchkit.canary.plan import DRAFTS, Plan
 
 
@@ -42,10 +41,15 @@ class Answer:
     def histogram(self, steps: int) -> list[int]:
         return [*self.counts, *[0] * (steps + 1 - len(self.counts))]
 
-    def fits(self, steps: int, lost: Mapping[int, int]) -> bool:
+    def fits(
+        self,
+        steps: int,
+        lost: Mapping[int, int],
+        first: Mapping[int, int] | None = None,
+    ) -> bool:
         """Whether it is what the closed form says. The last step may have been cut
         short by the number of tokens asked for."""
-        full = accept_sequence(self.prompt, len(self.tokens), steps, lost)
+        full = accept_sequence(self.prompt, len(self.tokens), steps, lost, first)
         if not self.counts and not self.accepted:
             return self.verifies == len(full)
         for last in range(full[-1] + 1 if full else 0):
@@ -61,13 +65,14 @@ class Answer:
 @dataclass(frozen=True)
 class Measured:
     """``draft``: which of the pair's drafts, by its folder's name; "" if unknown.
-    ``chart``: of its guesses, if these were asked for."""
+    ``chart``: of its guesses, if these were asked for. ``tp``: ranks of the server."""
 
     steps: int
     answers: tuple[Answer, ...]
     draft: str = "draft"
     plan: Plan | None = None
     chart: Chart | None = None
+    tp: int = 1
 
     @property
     def counts(self) -> list[int]:
@@ -86,11 +91,20 @@ class Measured:
 
     def fitting(self) -> list[dict[int, int]]:
         """The ways to lose digits whose closed form is what was measured."""
-        return [
-            lost
-            for lost in losses()
-            if all(one.fits(self.steps, lost) for one in self.answers)
-        ]
+        return [lost for lost in losses() if self._fits(lost)]
+
+    def fitting_first(self) -> list[dict[int, int]]:
+        """Likewise, if they are lost in the first step of each answer only."""
+        return [lost for lost in losses() if self._fits({}, lost)]
+
+    def fitting_later(self) -> list[dict[int, int]]:
+        """Likewise, if they are lost in all steps but the first."""
+        return [lost for lost in losses() if self._fits(lost, {})]
+
+    def _fits(
+        self, lost: Mapping[int, int], first: Mapping[int, int] | None = None
+    ) -> bool:
+        return all(one.fits(self.steps, lost, first) for one in self.answers)
 
 
 @dataclass(frozen=True)
@@ -114,23 +128,33 @@ def diagnose(measured: Measured) -> Verdict:
         return Verdict(True, "every candidate of every verify step is accepted")
     evidence = tuple(_evidence(measured, fitting))
     chart = measured.chart
-    lost = chart.lost() if chart is not None else None
-    if lost is None:
-        lost = _common(fitting)
-    if lost:
-        text, found = _lost(measured, lost)
-        if not fitting:
-            text += "; not all of what was accepted is explained by that"
+    lost = _chosen(chart, fitting)
+    if lost and (chart is None or measured.mean > 1 or chart.lost() == lost):
+        text, found = meaning_of(lost, measured.plan, measured.draft)
         return Verdict(False, text, lost, tuple(found), evidence)
-    if lost == {}:
-        return _later(measured, evidence)
     if measured.mean <= 1:
         text = "no candidate is ever accepted, so that the number names no slot"
-        return Verdict(False, text, {}, _nothing(chart), evidence)
-    if chart is not None and State.PARTLY in chart.states():
-        return Verdict(False, _partly(chart), {}, (faults.SHARDS,), evidence)
-    text = "what is accepted is no closed form of lost digits"
-    return Verdict(False, text, {}, faults.LATER, evidence)
+        return Verdict(False, text, {}, nothing_accepted(chart), evidence)
+    return (
+        _one_part(measured, evidence)
+        or _later(measured, evidence)
+        or _shards(measured, evidence)
+    )
+
+
+def _one_part(measured: Measured, evidence: tuple[str, ...]) -> Verdict | None:
+    """The states of prefill are right and those of decode are not, or the reverse."""
+    lost = _chosen(None, measured.fitting_later())
+    if lost:
+        text, found = meaning_of(lost, measured.plan, measured.draft)
+        text = f"right in the first step, whose states are from prefill; then {text}"
+        return Verdict(False, text, lost, (faults.GRAPHS, *found), evidence)
+    lost = _chosen(measured.chart, measured.fitting_first())
+    if lost:
+        text, found = meaning_of(lost, measured.plan, measured.draft)
+        text = f"wrong in the first step only, whose states are from prefill: {text}"
+        return Verdict(False, text, lost, (faults.PREFILL, *found), evidence)
+    return None
 
 
 # -- the target ---------------------------------------------------------------------
@@ -183,105 +207,43 @@ def _target(answers: Sequence[Answer]) -> Verdict | None:
 # -- the draft ----------------------------------------------------------------------
 
 
-def _lost(measured: Measured, lost: Mapping[int, int]) -> tuple[str, list[Fault]]:
-    slots = {digit: value for digit, value in lost.items() if digit in SLOTS}
-    others = tuple(digit for digit in lost if digit not in SLOTS)
-    texts: list[str] = []
-    found: list[Fault] = []
-    if slots:
-        text, found = _slots(measured, slots)
-        texts.append(text)
-    if others == (OWN, BEFORE):
-        texts.append("nothing of the draft's own embedding gets through its attention")
-        found = [*found, *faults.EMBEDDING]
-    elif others == (BEFORE,):
-        texts.append("the draft's attention does not see the position before")
-        found = [*found, *faults.HISTORY]
-    elif others:
-        texts.append("the draft's attention does not see its own position")
-        found = [*found, *faults.OWN_POSITION]
-    return "; ".join(texts), found
-
-
-def _slots(measured: Measured, slots: Mapping[int, int]) -> tuple[str, list[Fault]]:
-    plan, draft = measured.plan, DRAFTS.get(measured.draft)
-    states: dict[str, list[int]] = {}
-    for slot, value in slots.items():
-        states.setdefault(faults.of_a_slot(slot, value), []).append(slot)
-    parts = []
-    for what, those in states.items():
-        names = " and ".join(map(str, those))
-        receive = (
-            f"slots {names} receive states"
-            if those[1:]
-            else (f"slot {names} receives a state")
-        )
-        parts.append(f"{receive} {what}")
-    text = "; ".join(parts)
-    if plan is None or draft is None:
-        return text, [Fault("with --pair OUT the layers can be named")]
-    wanted = draft.layers(plan)
-    layers = " and ".join(str(wanted[slot]) for slot in slots)
-    text += f" (made for: in front of {layers})"
-    same = [
-        Fault(one.what, one.tell)
-        for one in faults.wirings(plan, wanted, with_ids=draft.with_ids)
-        if faults.agree(one.taken(wanted), slots)
-    ]
-    if same:
-        text += f": probably {same[0].what}"
-    if len(slots) == 1:
-        ((slot, value),) = slots.items()
-        same += faults.one_slot(slot, value, plan.layers)
-    return text, same
-
-
-def _later(measured: Measured, evidence: tuple[str, ...]) -> Verdict:
+def _later(measured: Measured, evidence: tuple[str, ...]) -> Verdict | None:
+    """First candidates are right, others are not."""
+    if measured.chart is None or measured.chart.lost() != {}:
+        return None
     draft = DRAFTS.get(measured.draft)
     counts = measured.counts
     alone = bool(counts) and sum(counts) - counts[1] <= len(measured.answers)
     text = "first candidates are right, those of later draft steps are not"
     if draft is not None and draft.strict and alone:
-        return Verdict(
-            False,
-            text + ": their positions are off",
-            {},
-            faults.POSITIONS,
-            evidence,
-        )
+        text += ": their positions are off"
+        return Verdict(False, text, {}, faults.POSITIONS, evidence)
     return Verdict(False, text, {}, faults.LATER, evidence)
 
 
-def _nothing(chart: Chart | None) -> tuple[Fault, ...]:
-    """Those that the candidates' digits point to, if they were seen."""
-    if chart is None or not any(one.offsets for one in chart.digits):
-        return faults.NOTHING if chart is None or not chart.foreign else faults.FOREIGN
-    if chart.foreign:
-        return faults.FOREIGN
-    behind = {
-        digit
-        for digit, one in enumerate(chart.digits)
-        if one.offsets == {MODULI[digit] - 1}
-    }
-    if set(SLOTS) <= behind:
-        return faults.NO_RESIDUAL
-    if behind == {OWN, BEFORE}:
-        return faults.UNSHIFTED
-    return faults.NOTHING
+def _shards(measured: Measured, evidence: tuple[str, ...]) -> Verdict:
+    """Some values of some digits, or nothing that has a form."""
+    found: tuple[Fault, ...] = (faults.SHARDS,) if measured.tp > 1 else ()
+    chart = measured.chart
+    if chart is not None and State.PARTLY in chart.states():
+        return Verdict(False, parts_of(chart), {}, found or faults.PARTS, evidence)
+    text = "what is accepted is no closed form of lost digits"
+    if found:
+        text += (
+            f": probably each of {measured.tp} ranks has a part of the captured states"
+        )
+    return Verdict(False, text, {}, found or faults.PARTS, evidence)
 
 
-def _partly(chart: Chart) -> str:
-    parts = [
-        f"modulo {MODULI[digit]} only {', '.join(map(str, sorted(one.right)))}"
-        for digit, one in enumerate(chart.digits)
-        if one.state is State.PARTLY
-    ]
-    return "of some digits the draft knows a part of the values: " + "; ".join(parts)
-
-
-def _common(fitting: Sequence[Mapping[int, int]]) -> dict[int, int] | None:
-    """Where all fit the same digits. Values that differ are UNKNOWN."""
-    if not fitting or len({tuple(one) for one in fitting}) > 1:
+def _chosen(
+    chart: Chart | None, fitting: Sequence[Mapping[int, int]]
+) -> dict[int, int] | None:
+    """What the chart says, if it fits; else where all fit the same digits, these.
+    Values that differ are UNKNOWN."""
+    said = chart.lost() if chart is not None else None
+    if said is not None and said in fitting:
+        return said
+    if len({tuple(one) for one in fitting}) != 1:
         return None
     return {
         digit: value if all(one[digit] == value for one in fitting) else faults.UNKNOWN

@@ -40,18 +40,25 @@ def mean_accept_length(lost: Lost, steps: int) -> float:
 
 
 def accept_sequence(
-    prompt: Sequence[int], tokens: int, steps: int, lost: Lost = ()
+    prompt: Sequence[int],
+    tokens: int,
+    steps: int,
+    lost: Lost = (),
+    first: Lost | None = None,
 ) -> list[int]:
     """Candidates accepted in each verify step, while ``tokens`` are generated.
+    ``first``: what the first step, of prefill's states, loses, if not the same.
 
     The first token comes from prefill; a step gives its accepted candidates and one
     token of the target's own. The last step may go beyond ``tokens``.
     """
     text = _continuation(tuple(prompt), tokens + 2 * steps + 2)
-    taken = taken_for(lost)
-    found = []
+    taken = taken_for(lost if first is None else first)
+    found: list[int] = []
     at = 0
     while at + 1 < tokens:
+        if found:
+            taken = taken_for(lost)
         accepted = 0
         while accepted < steps and right(text[at + 1 + accepted], taken):
             accepted += 1

@@ -185,13 +185,23 @@ NOTHING = (
         "patchkit check-draft",
     ),
 )
-#: Of a digit only some values are known.
+#: Nothing that has a form.
 SHARDS = Fault(
     "the captured states are the sums of single tensor-parallel ranks: captured before"
     " an all-reduce that was put off",
-    "one rank alone, or --enable-flashinfer-allreduce-fusion off, gives the full accept"
-    " length; patchkit apply capture-after-allreduce",
+    "one rank alone, or all-reduce fusion switched off, gives the full accept length;"
+    " patchkit apply capture-after-allreduce",
 )
+PARTS = (
+    Fault("weights of the draft are loaded in part", "patchkit check-draft"),
+    Fault("requests disturb each other, in the KV cache or in the captured states"),
+)
+GRAPHS = Fault(
+    "CUDA graphs capture other layers than prefill (up to SGLang 0.5.10.post1, where"
+    " the draft's config names layers)",
+    "--disable-cuda-graph gives the full accept length; patchkit apply keep-layer-ids",
+)
+PREFILL = Fault("prefill's states take another path than those of verify steps")
 #: The first candidate is right, what follows is not.
 LATER = (
     Fault(

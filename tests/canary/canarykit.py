@@ -27,9 +27,10 @@ def answer(
     most: int | None = None,
     told: bool = True,
     streamed: bool = False,
+    first: Mapping[int, int] | None = None,
 ) -> Answer:
     """``most``: no step accepts more. ``told``: by a release with a histogram."""
-    accepted = accept_sequence(prompt, tokens, steps, lost)
+    accepted = accept_sequence(prompt, tokens, steps, lost, first)
     if most is not None:
         accepted = []
         while sum(accepted) + len(accepted) + 1 < tokens:

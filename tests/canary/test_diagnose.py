@@ -122,13 +122,38 @@ def test_nothing_accepted_is_told_apart_by_candidates(pairs, named):
 
 
 def test_a_part_of_the_values():
-    pairs = [(token_of(n if n % 5 < 3 else n + 1), token_of(n)) for n in range(0, 2310)]
+    pairs = []
+    for n in range(2310):
+        residues = [n % m for m in MODULI]
+        residues[2] = min(residues[2], 2)
+        pairs.append((token_of(number_of(residues)), token_of(n)))
     answers = tuple(
         Answer(one.prompt, one.tokens, 40, (20, 0, 10, 10))
         for one in measured().answers
     )
-    found = diagnose(Measured(3, answers, "draft", PLAN, chart_of_candidates(pairs)))
-    assert "modulo 5 only 0, 1, 2" in found.text and found.faults == (faults.SHARDS,)
+    chart = chart_of_candidates(pairs)
+    for ranks, named in ((1, faults.PARTS), (2, (faults.SHARDS,))):
+        found = diagnose(Measured(3, answers, "draft", PLAN, chart, ranks))
+        assert found.text.endswith("a part of the values: modulo 5 only 0, 1, 2")
+        assert found.faults == named
+
+
+@pytest.mark.parametrize("lost", [{2: 0}, {0: 1, 1: 1, 2: 1}, {1: 2}])
+def test_states_of_decode_or_of_prefill_only(lost):
+    later = diagnose(measured(lost, first={}, streamed=True))
+    assert later.lost == lost and later.faults[0] == faults.GRAPHS
+    assert later.text.startswith("right in the first step")
+    chart = chart_of_candidates(_guesses(lost))
+    early = diagnose(measured({}, first=lost, chart=chart))
+    assert early.lost == lost and early.faults[0] == faults.PREFILL
+
+
+def test_no_form_and_several_ranks():
+    answers = tuple(
+        Answer(one.prompt, one.tokens, 90, (61, 28, 1)) for one in measured().answers
+    )
+    found = diagnose(Measured(3, answers, "draft", PLAN, None, 2))
+    assert found.faults == (faults.SHARDS,) and "each of 2 ranks" in found.text
 
 
 @pytest.mark.parametrize(

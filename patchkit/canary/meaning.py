@@ -1,0 +1,100 @@
+"""What the digits that a draft lacks mean, in words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from patchkit.canary import faults
+from patchkit.canary.chart import Chart, State
+from patchkit.canary.code import BEFORE, MODULI, OWN, SLOTS
+from patchkit.canary.faults import Fault
+from patchkit.canary.plan import DRAFTS, Plan
+
+
+def meaning_of(
+    lost: Mapping[int, int], plan: Plan | None, draft: str
+) -> tuple[str, list[Fault]]:
+    """Of digits, and what they are taken for; ``draft``: its folder's name. With the
+    faults that share it."""
+    slots = {digit: value for digit, value in lost.items() if digit in SLOTS}
+    others = tuple(digit for digit in lost if digit not in SLOTS)
+    texts: list[str] = []
+    found: list[Fault] = []
+    if slots:
+        text, found = _slots(slots, plan, draft)
+        texts.append(text)
+    if others == (OWN, BEFORE):
+        texts.append("nothing of the draft's own embedding gets through its attention")
+        found = [*found, *faults.EMBEDDING]
+    elif others == (BEFORE,):
+        texts.append("the draft's attention does not see the position before")
+        found = [*found, *faults.HISTORY]
+    elif others:
+        texts.append("the draft's attention does not see its own position")
+        found = [*found, *faults.OWN_POSITION]
+    return "; ".join(texts), found
+
+
+def _slots(
+    slots: Mapping[int, int], plan: Plan | None, draft: str
+) -> tuple[str, list[Fault]]:
+    kind = DRAFTS.get(draft)
+    states: dict[str, list[int]] = {}
+    for slot, value in slots.items():
+        states.setdefault(faults.of_a_slot(slot, value), []).append(slot)
+    parts = []
+    for what, those in states.items():
+        names = " and ".join(map(str, those))
+        receive = (
+            f"slots {names} receive states"
+            if those[1:]
+            else (f"slot {names} receives a state")
+        )
+        parts.append(f"{receive} {what}")
+    text = "; ".join(parts)
+    if plan is None or kind is None:
+        return text, [Fault("with --pair OUT the layers can be named")]
+    wanted = kind.layers(plan)
+    layers = " and ".join(str(wanted[slot]) for slot in slots)
+    text += f" (made for: in front of {layers})"
+    same = [
+        Fault(one.what, one.tell)
+        for one in faults.wirings(plan, wanted, with_ids=kind.with_ids)
+        if faults.agree(one.taken(wanted), slots)
+    ]
+    if same:
+        text += f": probably {same[0].what}"
+    if len(slots) == 1:
+        ((slot, value),) = slots.items()
+        same += faults.one_slot(slot, value, plan.layers)
+    return text, same
+
+
+def nothing_accepted(chart: Chart | None) -> tuple[Fault, ...]:
+    """Those that the candidates' digits point to, if they were seen."""
+    if chart is None or not any(one.offsets for one in chart.digits):
+        return faults.NOTHING if chart is None or not chart.foreign else faults.FOREIGN
+    if chart.foreign:
+        return faults.FOREIGN
+    behind = {
+        digit
+        for digit, one in enumerate(chart.digits)
+        if one.offsets == {MODULI[digit] - 1}
+    }
+    if set(SLOTS) <= behind:
+        return faults.NO_RESIDUAL
+    if behind == {OWN, BEFORE}:
+        return faults.UNSHIFTED
+    return faults.NOTHING
+
+
+def parts_of(chart: Chart) -> str:
+    """Which values of digits are guessed right."""
+    parts = [
+        f"modulo {MODULI[digit]} only {', '.join(map(str, sorted(clean)))}"
+        for digit, one in enumerate(chart.digits)
+        if one.state is State.PARTLY and (clean := one.right - one.wrong)
+    ]
+    if not parts:
+        return "each digit of the draft's guesses is right at times"
+    return "of some digits the draft knows a part of the values: " + "; ".join(parts)
