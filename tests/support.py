@@ -29,6 +29,7 @@ _PARTS = (
     "sglang/srt/models/kimi_k25.py",
     "sglang/srt/layers/logits_processor.py",
     "sglang/srt/managers/scheduler.py",
+    "sglang/srt/server_args.py",
 )
 
 
@@ -49,11 +50,14 @@ def _unpack(version: str, folder: Path, wanted: Callable[[str], bool]) -> Path:
 
 
 def stock(version: str) -> Path:
-    """A folder that holds the patched files of a release, and its RECORD. Read only."""
+    """A folder that holds the patched files of a release, those that recipes look at
+    besides (but for other models), and its RECORD. Read only."""
     return _unpack(
         version,
-        CACHE / "parts-2" / version,
-        lambda name: name in _PARTS or name.endswith(".dist-info/RECORD"),
+        CACHE / "parts-3" / version,
+        lambda name: name in _PARTS
+        or name.startswith("sglang/srt/model_executor/")
+        or name.endswith(".dist-info/RECORD"),
     )
 
 

@@ -39,14 +39,17 @@ def sources(info: RecipeInfo, release: str) -> Iterator[tuple[str, bytes]]:
             yield path, file.read_bytes()
 
 
-def outcomes(info: RecipeInfo, release: str) -> Iterator[tuple[bytes, Outcome]]:
-    recipe = load(info)
+def surroundings(info: RecipeInfo, release: str) -> dict[str, bytes]:
     folder = stock(release) / "sglang"
-    around = {
+    return {
         file.relative_to(folder).as_posix(): file.read_bytes()
         for pattern in info.looks_at
         for file in sorted(folder.glob(pattern))
     }
+
+
+def outcomes(info: RecipeInfo, release: str) -> Iterator[tuple[bytes, Outcome]]:
+    recipe, around = load(info), surroundings(info, release)
     for path, before in sources(info, release):
         yield before, engine.apply(recipe, before, path, {}, around)
 
@@ -55,10 +58,11 @@ def outcomes(info: RecipeInfo, release: str) -> Iterator[tuple[bytes, Outcome]]:
 @recipes
 def test_it_fits_is_idempotent_and_strips_to_the_original(name, release):
     info, recipe = INFOS[name], load(INFOS[name])
+    around = surroundings(info, release)
     for before, found in outcomes(info, release):
         assert found.status in (Status.CHANGED, Status.NOT_NEEDED), found.failures
         ast.parse(found.source)
-        again = engine.apply(recipe, found.source, found.path)
+        again = engine.apply(recipe, found.source, found.path, {}, around)
         assert again.source == found.source
         assert not again.status.failed and again.status is not Status.CHANGED
         if info.inserts_only:
@@ -73,6 +77,7 @@ def test_libcst_over_the_whole_file_gives_the_same(name, release):
     info, recipe = INFOS[name], load(INFOS[name])
     for before, found in outcomes(info, release):
         codemod = recipe(CodemodContext(filename=found.path))
+        codemod.surroundings = surroundings(info, release)
         whole = codemod.transform_module(cst.parse_module(before)).bytes
         assert whole == found.source
 
