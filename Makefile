@@ -5,7 +5,7 @@ JOBS ?= 2
 BIN := $(VENV)/bin
 export PATCHKIT_CACHE ?= $(CURDIR)/.cache
 
-.PHONY: drafts demo test lint docs matrix pairs crash verify-matrix mutants watch-servers watch-soak bench clean
+.PHONY: canary-faults engine-matrix drafts demo test lint docs matrix pairs crash verify-matrix mutants watch-servers watch-soak bench clean
 
 # The extras pin torch 2.13.0; install a CPU build into $(VENV) first to save gigabytes.
 $(VENV)/installed: setup.cfg
@@ -18,7 +18,7 @@ demo: $(VENV)/installed
 	docs/demo.sh $(abspath $(BIN))
 
 test: $(VENV)/installed lint
-	$(BIN)/python -m pytest -n $(JOBS) -m "not matrix and not crash and not servers"
+	$(BIN)/python -m pytest -n $(JOBS) -m "not matrix and not crash and not servers and not engines"
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .
@@ -54,6 +54,15 @@ drafts: $(VENV)/installed
 # whether patchkit verify catches what is wrong: broken files of four releases
 mutants: $(VENV)/installed
 	$(BIN)/python tests/mutants/table.py
+
+# SGLang's own engine with the canary pair, on every release from 0.5.5
+engine-matrix: $(VENV)/installed
+	$(BIN)/python tests/engine/engine_matrix.py
+	$(BIN)/python -m pytest -n 0 -m engines tests/engine
+
+# planted faults in SGLang's own engine, each with its prediction; writes docs/canary.md
+canary-faults: $(VENV)/installed
+	$(BIN)/python tests/canary/fault_table.py
 
 # a real SGLang server on this CPU, ready and with every kind of fault
 SERVER := $(PATCHKIT_CACHE)/venv-server

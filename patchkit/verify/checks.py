@@ -168,6 +168,12 @@ CHECKS: Mapping[str, Kind] = {
         "two ranks accept every draft token",
         engine=True,
     ),
+    "engine-positions": Kind(
+        ("patched-engine-positions", "baseline-engine-positions"),
+        engine.judge_positions,
+        "a draft that looks one position back finds it in later draft steps, too",
+        engine=True,
+    ),
     "engine-fusion": Kind(
         ("patched-engine-fusion", "baseline-engine-fusion"),
         engine.judge_fusion,

@@ -30,6 +30,14 @@ DEFECTS = {
             " all-reduce: each rank hands on a part of the sum",
         ),
         Defect(
+            "draft-positions",
+            "engine-positions",
+            "0.5.4.post2",
+            "0.5.12.post1",
+            "the second and later draft steps run at positions one too high"
+            " (sgl-project/sglang#25015): a draft that looks back by position misses",
+        ),
+        Defect(
             "graph-layers",
             "capture-order",
             "0.4.6",

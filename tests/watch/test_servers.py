@@ -49,7 +49,7 @@ LOADED = {"0.5.9": "f.get_tensor(name)", "0.5.23": "state_dict[name]"}
 def crawl(release: str, seconds: float) -> dict[str, Any]:
     """Every megabyte of a large tensor takes so long."""
     old = f"yield name, {LOADED[release]}"
-    new = f"yield name, __import__('cpu_server').crawl({LOADED[release]})"
+    new = f"yield name, __import__('planting').crawl({LOADED[release]})"
     return {
         "plant": {WEIGHTS: [(old, new)]},
         "variables": {"CRAWL": str(seconds)},

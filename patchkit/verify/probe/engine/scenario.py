@@ -66,12 +66,11 @@ class Scene:
         lines that each rank's ``Steps`` wrote. Raises EngineFailed."""
         with self.recorder.step("import the engine"):
             from sglang.srt.entrypoints.engine import Engine
-        if self.job.fusion:
-            self._fuse()
+        more = self._fuse() if self.job.fusion else {}
         self.processes.prepare()
         try:
             with self.recorder.step("start the engine"):
-                engine = Engine(**self.request.engine())
+                engine = Engine(**self.request.engine(), **more)
             for one in self.request.generate:
                 with self.recorder.call(one.name) as entry:
                     self._generate(engine, one, entry)
@@ -81,10 +80,12 @@ class Scene:
         finally:
             self.processes.end()
 
-    def _fuse(self) -> None:
-        self.steps.fusion = Fusion()
-        self.steps.fusion.switch_on(SimpleNamespace())
+    def _fuse(self) -> dict[str, Any]:
+        """What Engine is to be told."""
+        self.steps.fusion, wanted = Fusion(), SimpleNamespace()
+        self.steps.fusion.switch_on(wanted)
         self.recorder.facts["fusion_available"] = self.steps.fusion.available
+        return vars(wanted)
 
     def _generate(self, engine: Any, one: Generate, entry: dict[str, Any]) -> None:
         sampling = {"temperature": 0, "max_new_tokens": one.tokens}

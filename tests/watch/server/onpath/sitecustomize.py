@@ -12,9 +12,11 @@ class _WhenSglangIsImported(importlib.abc.MetaPathFinder):
         if name.partition(".")[0] != "sglang":
             return None
         sys.meta_path.remove(self)
-        import cpu_server
+        import planting
 
-        cpu_server.prepare()
+        from patchkit.verify.probe.engine.served import prepare
+
+        planting.plant(prepare())
         return importlib.util.find_spec(name)
 
 
