@@ -8,8 +8,9 @@ from typing import Any
 
 import click
 
-from patchkit.cli.options import JSON
+from patchkit.cli.options import JSON, PYTHON, TARGET
 from patchkit.cli.terminal import Progress, print_json, style_for
+from patchkit.errors import UsageError
 
 OUT = click.Path(path_type=Path)
 
@@ -125,6 +126,68 @@ def check(
     from patchkit.canary.text import checked_json, checked_text
 
     checked = check(Server(url, api_key, timeout), pair, Progress())
+    if as_json:
+        print_json(checked_json(checked))
+    else:
+        print(checked_text(checked, style_for(sys.stdout)))
+    return checked.exit_code
+
+
+@canary.command()
+@click.option(
+    "--device",
+    type=click.Choice(["cpu", "cuda"]),
+    default="cpu",
+    help="cpu (default): SGLang's offline engine, its kernels done in torch; cuda: a"
+    " server of the target's own, with its compiled kernels.",
+)
+@click.option("--draft", default="draft", metavar="NAME", help="Of the pair's folders.")
+@click.option("--dtype", default="float32", help="float32 (default) or bfloat16.")
+@click.option("--tp", default=1, metavar="N", help="Tensor-parallel ranks; default 1.")
+@click.option(
+    "--timeout",
+    default=180.0,
+    type=click.FloatRange(min=1),
+    metavar="SECONDS",
+    help="For the start, and for the answers; default 180.",
+)
+@click.argument("arguments", nargs=-1, metavar="[-- SERVER ARGUMENTS]")
+@JSON
+@PYTHON
+@TARGET
+def run(
+    arguments: tuple[str, ...],
+    target: str | None,
+    python: str | None,
+    as_json: bool,
+    device: str,
+    draft: str,
+    dtype: str,
+    tp: int,
+    timeout: float,
+) -> int:
+    """Make the pair, start the target's engine on it, ask, and clean up.
+
+    Exit 0: right; 1: a fault, or the engine ended; 4: it could not be started.
+    """
+    from patchkit.canary.plan import DRAFTS, make_plan
+    from patchkit.canary.text import checked_json, checked_text
+    from patchkit.target import find_package
+    from patchkit.verify.canary import Asking, run_canary
+
+    if draft not in DRAFTS:
+        raise UsageError(
+            f"--draft {draft}: there is no such draft",
+            hint=f"there are {', '.join(DRAFTS)}",
+        )
+    if arguments and device == "cpu":
+        raise UsageError(
+            f"{' '.join(arguments)}: no server is started on a CPU",
+            hint="give --device cuda, or leave them out",
+        )
+    plan = make_plan(dtype=dtype, tp=tp)
+    asking = Asking(plan, draft, device, python, timeout, arguments)
+    checked = run_canary(find_package(target, python), asking, Progress())
     if as_json:
         print_json(checked_json(checked))
     else:

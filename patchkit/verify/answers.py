@@ -7,6 +7,7 @@ from typing import Any
 
 from patchkit.canary.chart import chart_of_candidates
 from patchkit.canary.diagnose import Answer, Measured
+from patchkit.canary.plan import Plan
 from patchkit.verify import pair
 from patchkit.verify.jobs import Result
 
@@ -14,11 +15,14 @@ from patchkit.verify.jobs import Result
 HISTOGRAMS = ("spec_correct_drafts_histogram", "spec_accept_histogram")
 
 
-def measured(result: Result, draft: str, generate: Sequence[pair.Generate]) -> Measured:
-    """``draft``: the folder's name. Calls that raised are left out."""
+def measured(
+    result: Result, variant: pair.Variant, plan: Plan | None = None
+) -> Measured:
+    """``plan``: of a pair that is not the checks' own. Calls that raised are left
+    out."""
     answers: list[Answer] = []
     guesses: list[tuple[int, int]] = []
-    for one in generate:
+    for one in variant.generate:
         entry = result.calls().get(one.name, {})
         lines = verifications(entry)
         found = [
@@ -30,9 +34,10 @@ def measured(result: Result, draft: str, generate: Sequence[pair.Generate]) -> M
     return Measured(
         pair.STEPS,
         tuple(answers),
-        draft,
-        pair.plan(),
+        variant.draft,
+        plan or pair.plan(),
         chart_of_candidates(guesses) if guesses else None,
+        variant.tp,
     )
 
 

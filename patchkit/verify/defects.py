@@ -33,7 +33,7 @@ DEFECTS = {
             "draft-positions",
             "engine-positions",
             "0.5.4.post2",
-            "0.5.12.post1",
+            "0.5.11",
             "the second and later draft steps run at positions one too high"
             " (sgl-project/sglang#25015): a draft that looks back by position misses",
         ),

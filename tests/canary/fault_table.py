@@ -118,7 +118,8 @@ def _say(fault: Planted) -> None:
 
 
 def _outcome(fault: Planted, result: Result) -> Outcome:
-    found = measured(result, fault.draft, [ASKED]) if result.ran else None
+    variant = pair.Variant(fault.draft, generate=(ASKED,))
+    found = measured(result, variant) if result.ran else None
     return Outcome(result, found if found and found.answers else None)
 
 

@@ -87,7 +87,7 @@ def cell(release: str, name: str, result: Result) -> tuple[str, str]:
     errors = [one["error"] for one in result.facts["calls"] if one["error"]]
     if errors:
         return "can't", errors[0]
-    found = measured(result, variant.draft, variant.generate)
+    found = measured(result, variant)
     verdict = diagnose(found)
     if name == "engine-fusion" and not result.facts["fusion_available"]:
         return "-", ""

@@ -15,8 +15,7 @@ from patchkit.verify.verdict import Tally
 
 def diagnosed(tally: Tally, result: Result, variant: str) -> None:
     """What the canary makes of it, first of all; the rest is its evidence."""
-    one = pair.VARIANTS[variant]
-    found = measured(result, one.draft, one.generate)
+    found = measured(result, pair.VARIANTS[variant])
     if not found.answers:
         return
     verdict = diagnose(found)
