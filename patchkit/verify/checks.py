@@ -168,9 +168,9 @@ CHECKS: Mapping[str, Kind] = {
         "two ranks accept every draft token",
         engine=True,
     ),
-    "engine-positions": Kind(
-        ("patched-engine-positions", "baseline-engine-positions"),
-        engine.judge_positions,
+    "engine-steps": Kind(
+        ("patched-engine-steps", "baseline-engine-steps"),
+        engine.judge_steps,
         "a draft that looks one position back finds it in later draft steps, too",
         engine=True,
     ),
@@ -187,9 +187,16 @@ CHECKS: Mapping[str, Kind] = {
 _WITH_ENGINE = {False: ("no", "too"), True: ("only", "too")}
 
 
-def choose(only: Sequence[str], skip: Sequence[str], engine: str = "no") -> list[str]:
+def choose(
+    only: Sequence[str],
+    skip: Sequence[str],
+    engine: str = "no",
+    *,
+    device: str = "cpu",
+) -> list[str]:
     """The names to run, in order; ``engine``: ``no``, ``only`` or ``too``, of the
-    checks that start one. Raises UsageError for a name that there is not."""
+    checks that start one. Raises UsageError for a name that there is not, or a check
+    that can't run on ``device``."""
     for name in (*only, *skip):
         if name not in CHECKS:
             close = difflib.get_close_matches(name, CHECKS, 1)
@@ -208,6 +215,11 @@ def choose(only: Sequence[str], skip: Sequence[str], engine: str = "no") -> list
     if not chosen:
         raise UsageError(
             "--only and --skip leave no check", hint=f"there are {', '.join(CHECKS)}"
+        )
+    if device != "cpu" and any(CHECKS[name].engine for name in chosen):
+        raise UsageError(
+            f"--device {device}: the engine-… checks run on a CPU",
+            hint="patchkit canary run --device cuda asks a server of the tree's own",
         )
     return chosen
 

@@ -31,7 +31,7 @@ DEFECTS = {
         ),
         Defect(
             "draft-positions",
-            "engine-positions",
+            "engine-steps",
             "0.5.4.post2",
             "0.5.11",
             "the second and later draft steps run at positions one too high"

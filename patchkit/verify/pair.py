@@ -76,5 +76,5 @@ VARIANTS: Mapping[str, Variant] = {
     "engine-ids": Variant("draft-ids"),
     "engine-tp": Variant(tp=2),
     "engine-fusion": Variant(tp=2, generate=(BATCH,)),
-    "engine-positions": Variant("draft-positions", generate=(SINGLE,)),
+    "engine-steps": Variant("draft-positions", generate=(SINGLE,)),
 }

@@ -84,7 +84,9 @@ def verify(workspace: Workspace, options: Options, say: Say) -> Report:
     to run it, too old a release); what the tree does is in the report.
     """
     began = time.perf_counter()
-    chosen = kinds.choose(options.only, options.skip, options.engine)
+    chosen = kinds.choose(
+        options.only, options.skip, options.engine, device=options.device
+    )
     with ExitStack() as stack:
         stack.enter_context(workspace.reading(dry=True))
         needs_probe = [name for name in chosen if kinds.CHECKS[name].jobs]

@@ -35,7 +35,7 @@ SWITCH = "SGLANG_ENABLE_SPEC_V2"
 VARIANTS = {**pair.VARIANTS, "v2": pair.Variant()}
 DEFECTS = {
     "engine-fusion": "capture-before-all-reduce",
-    "engine-positions": "draft-positions",
+    "engine-steps": "draft-positions",
 }
 
 

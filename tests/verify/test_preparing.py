@@ -28,6 +28,8 @@ def test_choosing_checks() -> None:
     assert usual + engines == list(CHECKS)
     assert "bf16" in usual and all(name.startswith("engine-") for name in engines)
     assert choose(["engine-tp"], []) == ["engine-tp"]
+    with pytest.raises(UsageError, match="run on a CPU"):
+        choose([], [], "too", device="cuda")
     assert choose(["draft", "import"], []) == ["import", "draft"]
     assert "bf16" not in choose([], ["bf16"])
     with pytest.raises(UsageError, match="no check is called 'captur'") as wrong:

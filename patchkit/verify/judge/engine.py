@@ -56,8 +56,8 @@ def judge_fusion(evidence: Evidence) -> Check:
     return _like_the_form(name, evidence, variant)
 
 
-def judge_positions(evidence: Evidence) -> Check:
-    name, variant = "engine-positions", "engine-positions"
+def judge_steps(evidence: Evidence) -> Check:
+    name, variant = "engine-steps", "engine-steps"
     problem = _unusable(name, evidence, f"patched-{variant}", f"baseline-{variant}")
     if problem:
         return problem

@@ -37,9 +37,7 @@ class Scene:
         self.request = Request.read(Path(job.scenario.removeprefix(PREFIX)))
         folder = folder / "engine"
         folder.mkdir()
-        # Engine leaves the files of its sockets behind, whose paths must be short
-        sockets = folder if len(str(folder)) < _LONG else tempfile.mkdtemp(dir="/tmp")
-        os.environ["TMPDIR"] = tempfile.tempdir = str(sockets)
+        self._keep_sockets(Path(imports.request["folder"]).with_name("sockets"))
         os.environ.update(self._variables())
         self.steps = Steps(folder, imports.ledger)
         self.lines = TapLines(folder)
@@ -52,6 +50,15 @@ class Scene:
         )
         mends.already()
         imports.when_loaded(mends.loaded)
+
+    @staticmethod
+    def _keep_sockets(folder: Path) -> None:
+        """Engine leaves the files of its sockets behind: in the session's folder,
+        which is removed."""
+        folder.mkdir(exist_ok=True)
+        short = len(str(folder)) < _LONG
+        where = str(folder) if short else tempfile.mkdtemp(dir="/tmp")
+        os.environ["TMPDIR"] = tempfile.tempdir = where
 
     def _variables(self) -> dict[str, str]:
         # Without cores of its own for each rank, SGLang looks for as many NUMA nodes.
