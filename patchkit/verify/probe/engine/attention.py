@@ -11,6 +11,7 @@ from __future__ import annotations
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
+from inspect import signature
 from typing import Any
 
 import torch
@@ -68,22 +69,23 @@ def mend_factory(module: types.ModuleType) -> None:
     def one(self: Any) -> Any:
         return _native().TorchNativeAttnBackend(self.draft_model_runner)
 
-    if hasattr(factory, "_create_intel_amx_decode_backend"):
-        # entries are functions that give a stamp and a backend
-        create = factory._create_backend
-
-        def _create_backend(
-            self: Any, name: str, entries: Any, message: str, **named: Any
-        ) -> Any:
-            chain = "decode" in message and "extend" not in message
-            made = steps if chain and named.get("stamps_children") else one
-            ours = {"torch_native": lambda: ("torch_native", made(self))}
-            return create(self, name, {**entries, **ours}, message, **named)
-
-        factory._create_backend = _create_backend
-    elif hasattr(factory, "_create_triton_decode_backend"):
-        factory.create_decode_backend = steps
+    create: Any = getattr(factory, "_create_backend", None)
+    if create is None or "stamps_children" not in signature(create).parameters:
+        factory.create_decode_backend = lambda self: (
+            steps(self) if self.speculative_num_steps > 1 else None
+        )
         factory.create_draft_extend_backend = one
+        return
+
+    # from 0.5.18 on entries are functions that give a stamp and a backend
+    def _create_backend(
+        self: Any, name: str, entries: Any, message: str, **named: Any
+    ) -> Any:
+        made = steps if named.get("stamps_children") else one
+        ours = {"torch_native": lambda: ("torch_native", made(self))}
+        return create(self, name, {**entries, **ours}, message, **named)
+
+    factory._create_backend = _create_backend
 
 
 def mend_latent(module: types.ModuleType) -> None:
