@@ -171,11 +171,8 @@ UNSHIFTED = (
         "candidates: the digits modulo 7 and 11 are one behind, the others right",
     ),
 )
-#: Nothing is accepted, so that the number names no slot.
-NOTHING = (
-    *NO_RESIDUAL,
-    *FOREIGN,
-    *UNSHIFTED,
+#: Neither states nor embedding reach the draft's lm_head.
+LEARNS_NOTHING = (
     Fault(
         "fc is skipped: a single layer's state, as wide as the draft, reaches it",
         "debug-logging: fc is not applied",
@@ -184,6 +181,14 @@ NOTHING = (
         "weights of the draft are not loaded: fc, its layer, or lm_head",
         "patchkit check-draft",
     ),
+    Fault("the draft's residual stream is not that of the states"),
+)
+#: Nothing is accepted, so that the number names no slot.
+NOTHING = (
+    *NO_RESIDUAL,
+    *FOREIGN,
+    *UNSHIFTED,
+    *LEARNS_NOTHING[:2],
 )
 #: Nothing that has a form.
 SHARDS = Fault(

@@ -16,6 +16,9 @@ def meaning_of(
 ) -> tuple[str, list[Fault]]:
     """Of digits, and what they are taken for; ``draft``: its folder's name. With the
     faults that share it."""
+    if len(lost) == len(MODULI):
+        text = "the draft guesses one number, always the same: it learns nothing"
+        return text, list(faults.LEARNS_NOTHING)
     slots = {digit: value for digit, value in lost.items() if digit in SLOTS}
     others = tuple(digit for digit in lost if digit not in SLOTS)
     texts: list[str] = []
