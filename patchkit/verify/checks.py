@@ -235,7 +235,7 @@ def jobs_for(
 ) -> list[Job]:
     """Jobs for ``chosen``, the longest first. ``baseline`` ``None``: it is the same as
     ``patched``, so its jobs are not run twice. ``requests``: the scenario of each
-    variant that starts an engine."""
+    variant that starts an engine; others are left out."""
     names = dict.fromkeys(job for check in chosen for job in CHECKS[check].jobs)
     scenarios = {
         "order": f"order:{','.join(setters)}",
@@ -255,9 +255,11 @@ def jobs_for(
             continue
         if variant == "order" and not setters:
             continue
+        engine = variant.startswith("engine")
+        if engine and variant not in requests:
+            continue
         overlay = baseline if whose == "baseline" else patched
         assert overlay is not None
-        engine = variant.startswith("engine")
         found.append(
             Job(
                 name,

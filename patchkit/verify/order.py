@@ -25,6 +25,11 @@ def setters(package: Path) -> list[str]:
     return ["default", "explicit"] if 0 in calls else ["explicit"]
 
 
+def captures(*sources: bytes | None) -> bool:
+    """Whether one of these, the target's model as it stands in some tree, has it."""
+    return any(SETTER.encode() in (source or b"") for source in sources)
+
+
 def _calls(file: Path) -> Iterable[int]:
     """The number of arguments of each call of the setter in ``file``."""
     data = file.read_bytes()

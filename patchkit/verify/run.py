@@ -22,7 +22,7 @@ from patchkit.verify.promises import Promises, find_promises
 from patchkit.verify.revert import check_revert
 from patchkit.verify.session import ProbeFailed, Session
 from patchkit.verify.shape import tiny_shape
-from patchkit.verify.trees import Trees, find_trees, write_overlay
+from patchkit.verify.trees import CORE, Trees, find_trees, write_overlay
 from patchkit.verify.verdict import Check, Verdict, cannot_run
 from patchkit.workspace.tree import Workspace
 
@@ -193,7 +193,11 @@ class _Run:
         with tempfile.TemporaryDirectory(prefix="patchkit-overlay-") as folder:
             patched = write_overlay(trees.patched, Path(folder, "patched"))
             baseline = write_overlay(trees.baseline, Path(folder, "baseline"))
-            self.engine = any(kinds.CHECKS[name].engine for name in chosen)
+            captures = order.captures(
+                *(tree[CORE[0]] for tree in (trees.patched, trees.baseline))
+            )
+            wanted = any(kinds.CHECKS[name].engine for name in chosen)
+            self.engine = captures and wanted
             requests = write_requests(Path(folder)) if self.engine else {}
             jobs = kinds.jobs_for(
                 chosen,
@@ -211,8 +215,9 @@ class _Run:
         self.peak_mb = max((one.peak_mb for one in everything), default=0)
         reasons = [one.facts["fresh"] for one in everything if one.facts.get("fresh")]
         info["fresh"] = reasons[0] if reasons else ""
+        shape = tiny_shape(setters) | {"captures": captures}
         evidence = self._evidence(
-            trees, promises, setters, info, results, patched, chosen
+            trees, promises, shape, info, results, patched, chosen
         )
         found = {}
         for name in chosen:
@@ -257,7 +262,7 @@ class _Run:
         self,
         trees: Trees,
         promises: Promises,
-        setters: Sequence[str],
+        shape: dict[str, Any],
         info: dict[str, Any],
         results: dict[str, list[Result]],
         patched: kinds.Overlay,
@@ -273,7 +278,7 @@ class _Run:
             changes=promises.changes,
             no_draft=promises.no_draft,
             info=info,
-            shape=tiny_shape(setters),
+            shape=shape,
             overlaid=frozenset(file for file in patched.values() if file),
             chosen=tuple(chosen),
         )

@@ -221,6 +221,8 @@ def _proposed(call: Call) -> list[Any]:
 
 def _unusable(name: str, evidence: Evidence, *jobs: str) -> Check | None:
     """As ``evidence.unusable``; where no engine runs, the first check says why."""
+    if not evidence.shape.get("captures", True):
+        return not_applicable(name, "this release captures no aux states")
     first = evidence.one("patched-engine")
     if name != ACCEPT and ACCEPT in evidence.chosen and first and not first.ran:
         return cannot_run(name, f"the engine did not run: see {ACCEPT}")
