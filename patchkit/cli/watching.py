@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from patchkit.cli.options import JSON
-from patchkit.cli.terminal import say, style_for
-from patchkit.cli.watchview import print_event, view_of
+from patchkit.cli.terminal import style_for
+from patchkit.cli.watchview import print_event, say, view_of, write
 from patchkit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def _answer(
         print_event("verdict", verdict.to_json() | more)
         return
     stream = sys.stderr if to_stderr else sys.stdout
-    print(verdict_text(verdict, style_for(stream)), file=stream, flush=True)
+    write(stream, verdict_text(verdict, style_for(stream)) + "\n")
 
 
 def _check_picture(picture: Path | None) -> None:

@@ -10,8 +10,6 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from patchkit.cli.terminal import say
-
 if TYPE_CHECKING:
     from patchkit.watch.events import Event
     from patchkit.watch.options import Options, Status, View
@@ -19,6 +17,37 @@ if TYPE_CHECKING:
 
 #: Seconds between two plain lines while nothing else is to be said.
 EVERY = 10.0
+
+
+def say(text: str) -> None:
+    """Talk, on stderr."""
+    write(sys.stderr, f"patchkit: {text}\n")
+
+
+def write(stream: Any, what: str | bytes) -> None:
+    """At once. Who reads it may have gone (head, a log shipper, a closed terminal):
+    that ends no watch, and no server; nothing is written there any more then."""
+    with _unless_gone(stream):
+        if isinstance(what, bytes):
+            stream.flush()
+            stream.buffer.write(what)
+            stream.buffer.flush()
+        else:
+            stream.write(what)
+            stream.flush()
+
+
+@contextlib.contextmanager
+def _unless_gone(stream: Any) -> Iterator[None]:
+    try:
+        yield
+    except OSError as problem:
+        # what its buffer holds goes there, too, when the interpreter ends
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+        if stream is sys.stdout:
+            say(f"stdout can't be written ({problem.strerror}); watching goes on")
 
 
 @contextlib.contextmanager
@@ -63,10 +92,11 @@ class _Plain:
             self.say(f"{verdict.outcome.value}: {verdict.says}")
 
     def log(self, data: bytes) -> None:
-        with contextlib.suppress(BrokenPipeError):
-            self._teed.flush()
-            self._teed.buffer.write(data)
-            self._teed.buffer.flush()
+        if self._teed.isatty():
+            from patchkit.watch.lines import printable
+
+            data = printable(data.decode("utf-8", "replace")).encode()
+        write(self._teed, data)
 
 
 class _Live(_Plain):
@@ -77,23 +107,29 @@ class _Live(_Plain):
         self._live = live
 
     def say(self, text: str) -> None:
-        self._live.console.print(f"patchkit: {text}", markup=False, highlight=False)
+        with _unless_gone(sys.stderr):
+            self._live.console.print(f"patchkit: {text}", markup=False, highlight=False)
 
     def status(self, status: Status) -> None:
-        self._live.update(_line(status))
+        with _unless_gone(sys.stderr):
+            self._live.update(_lines(status))
 
     def log(self, data: bytes) -> None:
         if self._teed.isatty():
             # above the line, which stays at the bottom
+            from patchkit.watch.lines import printable
+
             text = data.decode("utf-8", "replace").replace("\r", "\n")
-            for one in text.splitlines():
-                if one.strip():
-                    self._live.console.out(one, highlight=False)
+            with _unless_gone(sys.stderr):
+                for one in map(printable, text.splitlines()):
+                    if one.strip():
+                        self._live.console.out(one, highlight=False)
         else:
             super().log(data)
 
 
-def _live() -> Any:
+@contextlib.contextmanager
+def _live() -> Iterator[Any]:
     from patchkit.watch.extras import need
 
     need("rich", "draw its line on a terminal")
@@ -101,17 +137,26 @@ def _live() -> Any:
     from rich.live import Live
 
     console = Console(stderr=True, soft_wrap=False)
-    return Live(console=console, refresh_per_second=4, transient=True)
+    live = Live(console=console, refresh_per_second=4, transient=True)
+    with _unless_gone(sys.stderr):
+        live.start()
+    try:
+        yield live
+    finally:
+        with _unless_gone(sys.stderr):
+            live.stop()
 
 
-def _line(status: Status) -> Any:
-    """A bar where there is a percentage, then the words; cut to the terminal."""
+def _lines(status: Status) -> Any:
+    """Always two, so that nothing jumps, cut to the terminal: a bar where there is a
+    percentage, and the phase; then the time in all, the ranks, and what they use."""
+    from rich.console import Group
     from rich.progress_bar import ProgressBar
     from rich.spinner import Spinner
     from rich.table import Table
     from rich.text import Text
 
-    from patchkit.watch.text import status_line, usage
+    from patchkit.watch.text import headline, underline
 
     grid = Table.grid(padding=(0, 1), expand=False)
     seen = status.progress.fraction
@@ -119,14 +164,9 @@ def _line(status: Status) -> Any:
         mark: Any = ProgressBar(total=1.0, completed=seen, width=16)
     else:
         mark = Spinner("dots")
-    words = status_line(status).split(" | ")
-    used = usage(status)
-    first = " | ".join(words[: len(words) - len(used)])
+    first, second = " | ".join(headline(status)), " | ".join(underline(status))
     grid.add_row(mark, Text(first, no_wrap=True, overflow="ellipsis"))
-    if used:
-        second = " | ".join(used)
-        grid.add_row("", Text(second, style="dim", no_wrap=True, overflow="ellipsis"))
-    return grid
+    return Group(grid, Text(second, style="dim", no_wrap=True, overflow="ellipsis"))
 
 
 class _Events:
@@ -171,4 +211,5 @@ class _Events:
 
 
 def print_event(name: str, value: dict[str, Any]) -> None:
-    print(json.dumps({"event": name, "time": time.time()} | value), flush=True)
+    event = {"event": name, "time": time.time()} | value
+    write(sys.stdout, json.dumps(event) + "\n")

@@ -23,6 +23,7 @@ class Child:
 
     def __init__(self, command: Sequence[str], log: Path) -> None:
         self.command = tuple(command)
+        was_there = log.exists()
         try:
             with open(log, "ab") as output:
                 #: where in the file its output begins
@@ -35,6 +36,8 @@ class Child:
                     start_new_session=True,
                 )
         except OSError as problem:
+            if not was_there:
+                log.unlink(missing_ok=True)
             where = log if problem.filename == str(log) else command[0]
             raise UsageError(
                 f"{where}: {problem.strerror}",

@@ -91,6 +91,8 @@ class Judge:
         self.failed_answers = 0
         self._unreachable = 0
         self.log_ended = False
+        #: whether somebody asked the watch to end, of a server that is not ours
+        self.interrupted = False
         self.notes: list[str] = []
         self._seen: dict[int, str] = {}
         self._last_line = began
@@ -210,6 +212,8 @@ class Judge:
 
     def decide(self, now: float) -> Verdict | None:
         """The verdict once there is one."""
+        if self.interrupted:
+            return self._interrupted(now)
         if self.failed_at is not None:
             return self._after_failure(now)
         until = self.settings.until
@@ -273,6 +277,14 @@ class Judge:
             took = show_seconds(self.phases.ready - self.phases.began)
             spent = f" after {took}{spent}"
         return self.verdict(Outcome.READY, f"the server is ready{spent}", now)
+
+    def _interrupted(self, now: float) -> Verdict:
+        was_ready = self.is_up and (self.confirmed or not self.settings.request)
+        says = (
+            f"the watch was asked to end, {self.phases.place()}; the server is left"
+            " as it is"
+        )
+        return self.verdict(Outcome.STOPPED, says, now, was_ready=was_ready)
 
     def _over(self, now: float) -> Verdict | None:
         """It stops because it was asked to, or the log has ended."""

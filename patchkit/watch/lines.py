@@ -19,7 +19,11 @@ LONGEST = 65536
 _STAMP = re.compile(
     r"\[(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)(?:[.,](\d{1,6}))?((?: [A-Z_]+\d+)*)\] ?"
 )
-_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]")
+#: What a terminal would obey: CSI, OSC and its like up to their end, two-letter ones.
+_ESCAPES = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[ -/]*[0-~]"
+)
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 #: tqdm's bar once it is whole; it has no line end until the next one is drawn.
 _WHOLE_BAR = re.compile(r".*\d+%.*\d+/\d+ \[[^\]]*\]\Z")
 
@@ -68,7 +72,14 @@ class Splitter:
 def _decode(raw: bytes) -> str:
     # a log that was truncated while it was open begins with a hole of NULs
     text = raw[:LONGEST].lstrip(b"\0").decode("utf-8", "replace")
-    return _ANSI.sub("", text) if "\x1b" in text else text
+    return printable(text)
+
+
+def printable(text: str) -> str:
+    """``text`` without what a terminal would obey; its line ends and tabs stay."""
+    if not _CONTROLS.search(text):
+        return text
+    return _CONTROLS.sub("", _ESCAPES.sub("", text))
 
 
 def parse(raw: str) -> Iterator[Line]:

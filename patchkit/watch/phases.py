@@ -136,6 +136,13 @@ class Phases:
         behind = min(here, key=self._position)
         return behind.label if behind.ended is None else f"after {behind.label}"
 
+    def place(self) -> str:
+        """ "in weights target", "after weights target", "after it was ready"."""
+        label = self.label()
+        if label == "ready":
+            return "after it was ready"
+        return label if label.startswith("after ") else f"in {label}"
+
     def since(self) -> float:
         """When the phase of ``label`` began."""
         for told in (self.ready, self.http_up, self.scheduling):

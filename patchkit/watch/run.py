@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from patchkit.errors import UsageError
 from patchkit.watch import dumping
 from patchkit.watch.child import Child
+from patchkit.watch.extras import need
 from patchkit.watch.follow import Log, LogFile, LogPipe
 from patchkit.watch.gpu import Gpus
 from patchkit.watch.judge import Judge, Until
@@ -38,6 +39,8 @@ class Watch:
         self._wall, self._began = time.time(), time.monotonic()
         self.judge = Judge(options.settings, self._wall)
         self.child: Child | None = None
+        #: whether the server that we started was ended by us
+        self.was_ended = False
         self.tree: Tree | None = None
         self.loading = Loading()
         self.gpus = Gpus()
@@ -297,18 +300,23 @@ class Watch:
     # -- the end ----------------------------------------------------------------------
 
     def _catch_signals(self) -> dict[int, Any]:
-        """A server that we started gets the signals that we get."""
+        """A server that we started gets the signals that we get; a terminal that is
+        closed (SIGHUP) asks it to end, unless nohup says that it is nothing to us."""
         before: dict[int, Any] = {}
-        for number in (signal.SIGTERM, signal.SIGINT):
-            before[number] = signal.signal(number, self._on_signal)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+                before[number] = signal.signal(number, self._on_signal)
         return before
 
     def _on_signal(self, number: int, frame: object) -> None:
         self._signals += 1
-        if self.child is None or self._signals > 1:
+        if self._signals > 1:
             raise KeyboardInterrupt
+        if self.child is None:
+            self.judge.interrupted = True
+            return
         self.judge.phases.stopping = True
-        self.child.signal(number)
+        self.child.signal(signal.SIGTERM if number == signal.SIGHUP else number)
 
     def _end(self, verdict: Verdict | None) -> None:
         if self._log is not None:
@@ -322,13 +330,15 @@ class Watch:
         )
         if reached and self.judge.settings.until is not Until.END:
             return
-        assert self.tree is not None
-        self.child.end(self.tree.processes())
+        self.was_ended = self.child.exit_code is None
+        self.child.end(self.tree.processes() if self.tree is not None else ())
 
 
 def watch(options: Options, view: View) -> tuple[Verdict, Watch]:
     """Watch until there is a verdict. Raises UsageError and CannotRun."""
     needs(options)
+    # before anything is started
+    need("psutil", "look at the server's processes")
     watching = Watch(options, view)
     return watching.run(), watching
 

@@ -16,7 +16,13 @@ _COLOURS = {
 
 
 def status_line(status: Status) -> str:
-    """What the live line says, the most important first: it may be cut at the end."""
+    """All in one line, the most important first."""
+    ranks = [status.spread] if status.spread else []
+    return " | ".join([*headline(status), *ranks, *usage(status)])
+
+
+def headline(status: Status) -> list[str]:
+    """The phase, and how far it is."""
     seen = status.progress
     parts = [status.phase]
     if seen.fraction is not None:
@@ -30,12 +36,15 @@ def status_line(status: Status) -> str:
     elif status.ranks > 1:
         parts.append(f"{status.ranks} ranks")
     parts.append(f"{show_seconds(status.in_phase)} in it")
-    if status.spread:
-        parts.append(status.spread)
     if status.quiet >= 5:
         parts.append(f"nothing moves for {show_seconds(status.quiet)}")
-    parts += usage(status)
-    return " | ".join(parts)
+    return parts
+
+
+def underline(status: Status) -> list[str]:
+    """The time since the start, ranks that are elsewhere, and what they use."""
+    ranks = [status.spread] if status.spread else []
+    return [f"{show_seconds(status.elapsed)} in all", *ranks, *usage(status)]
 
 
 def usage(status: Status) -> list[str]:
