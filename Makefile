@@ -72,7 +72,7 @@ $(SERVER)/installed: setup.cfg
 	touch $@
 
 watch-servers: $(VENV)/installed $(SERVER)/installed
-	PATCHKIT_SERVER_PYTHON=$(SERVER)/bin/python $(BIN)/python -m pytest -n 0 -m servers tests/watch
+	PATCHKIT_SERVER_PYTHON=$(SERVER)/bin/python $(BIN)/python -m pytest -n 0 -m servers tests/watch tests/canary
 
 watch-soak: $(VENV)/installed $(SERVER)/installed
 	PATCHKIT_SERVER_PYTHON=$(SERVER)/bin/python $(BIN)/python tests/watch/soak.py

@@ -63,6 +63,7 @@ class Server:
         """One prompt, chunk by chunk."""
         counts: list[int] = []
         last: Json = {}
+        made: list[int] = []
         with self._open(_asked(list(prompt), tokens) | {"stream": True}) as response:
             for line in response:
                 if not line.startswith(b"data:") or line.strip() == b"data: [DONE]":
@@ -73,8 +74,11 @@ class Server:
                 counts.append(
                     int(last.get("meta_info", {}).get("completion_tokens", 0))
                 )
+                new = last.get("output_ids") or []
+                # chunks hold all tokens so far or, in some releases, the new ones
+                made = new if len(new) == counts[-1] else [*made, *new]
         accepted = [b - a - 1 for a, b in pairwise(counts) if b > a]
-        return self._answer(prompt, last, accepted)
+        return self._answer(prompt, last | {"output_ids": made}, accepted)
 
     def _answer(self, prompt: Sequence[int], one: Json, accepted: list[int]) -> Answer:
         meta = one.get("meta_info") or {}
