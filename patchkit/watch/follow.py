@@ -14,6 +14,8 @@ from patchkit.watch.lines import Splitter
 MUCH = 32 << 20
 #: Bytes taken at once, so that a long log does not hold up everything else.
 CHUNK = 1 << 20
+#: Bytes at the end of a log in which a line with a stamp is looked for.
+LAST = 1 << 16
 
 
 class LogFile:
@@ -41,6 +43,7 @@ class LogFile:
         self._key = (0, 0)
         self._offset = 0
         self._old = -1
+        self._written = 0.0
         if path.is_dir():
             raise UsageError(f"--log {path} is a folder", hint="name the log file")
         self._open()
@@ -96,6 +99,14 @@ class LogFile:
         """Device and inode of the file that is open."""
         return None if self._file is None else self._key
 
+    def before(self) -> tuple[bytes, float]:
+        """The end of what was there at first, and when that was written (seconds since
+        the epoch)."""
+        if self._file is None or self._old <= 0:
+            return b"", 0.0
+        length = min(self._old, LAST)
+        return os.pread(self._file, length, self._old - length), self._written
+
     def close(self) -> None:
         for file in (self._file, self._before):
             if file is not None:
@@ -116,7 +127,7 @@ class LogFile:
         self._key = (found.st_dev, found.st_ino)
         self._offset = 0
         if self._old < 0:
-            self._old = found.st_size
+            self._old, self._written = found.st_size, found.st_mtime
 
     def _was_rotated(self) -> bool:
         try:

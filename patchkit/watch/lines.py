@@ -95,6 +95,15 @@ def parse(raw: str) -> Iterator[Line]:
         yield Line(text, _seconds(mark[1], mark[2] or ""), mark[3].strip())
 
 
+def last_stamp(data: bytes) -> float | None:
+    """Of the last line in ``data`` that has one."""
+    for raw in reversed(Splitter().feed(data + b"\n")):
+        stamps = [one.stamp for one in parse(raw) if one.stamp is not None]
+        if stamps:
+            return stamps[-1]
+    return None
+
+
 def _seconds(text: str, fraction: str) -> float | None:
     whole = _whole_seconds(text)
     if whole is None or not fraction:

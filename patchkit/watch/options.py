@@ -27,7 +27,8 @@ class Options:
 
 @dataclass(frozen=True)
 class Status:
-    """What there is to show at one moment. ``cpu``: percent of one CPU."""
+    """What there is to show at one moment. ``cpu``: percent of one CPU,
+    ``None`` while it is not known."""
 
     phase: str
     elapsed: float
@@ -36,7 +37,7 @@ class Status:
     spread: str = ""
     ranks: int = 0
     memory: int = 0
-    cpu: float = 0.0
+    cpu: float | None = None
     gpu: tuple[int, ...] | None = None
     quiet: float = 0.0
 

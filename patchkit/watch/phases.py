@@ -50,6 +50,8 @@ class Phases:
 
     arguments: Arguments | None = None
     began: float | None = None
+    #: whether ``began`` is when its process was started, and not of the log
+    start_known: bool = False
     last: float = 0.0
     spans: list[Span] = field(default_factory=list)
     bar: Bar | None = None
@@ -93,6 +95,11 @@ class Phases:
         elif kind is Kind.STOPPING:
             self.stopping = True
 
+    def started(self, at: float) -> None:
+        """The server's process was started then, whatever the log says."""
+        if self.began is None or at < self.began:
+            self.began, self.start_known = at, True
+
     def close_all(self, at: float) -> None:
         for span in self.spans:
             if span.ended is None:
@@ -101,12 +108,16 @@ class Phases:
     def shift(self, seconds: float) -> None:
         """The clock of the log was found to be off by so much."""
         self.last += seconds
-        for name in ("began", "scheduling", "http_up", "ready"):
+        named = () if self.start_known else ("began",)
+        for name in (*named, "scheduling", "http_up", "ready"):
             if getattr(self, name) is not None:
                 setattr(self, name, getattr(self, name) + seconds)
         for span in self.spans:
             span.began += seconds
             span.ended = None if span.ended is None else span.ended + seconds
+        if self.bar is not None:
+            self.bar.began += seconds
+            self.bar.at += seconds
 
     # -- looking ----------------------------------------------------------------------
 
@@ -201,8 +212,9 @@ class Phases:
             end = span.ended if span.ended is not None else now
             edges = found.setdefault(span.label, [span.began, end])
             edges[0], edges[1] = min(edges[0], span.began), max(edges[1], end)
-        first = min((one[0] for one in found.values()), default=now)
-        told = [(Stage.START.value, first - self.began)]
+        first = min((one[0] for one in found.values()), default=self.ready or now)
+        # the stamp of a first line is of the second in which the process was started
+        told = [(Stage.START.value, max(0.0, first - self.began))]
         return told + [(label, end - begin) for label, (begin, end) in found.items()]
 
     # -- feeding ----------------------------------------------------------------------

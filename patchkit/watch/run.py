@@ -18,13 +18,16 @@ from patchkit.watch.extras import need
 from patchkit.watch.follow import Log, LogFile, LogPipe
 from patchkit.watch.gpu import Gpus
 from patchkit.watch.judge import Judge, Until
+from patchkit.watch.lines import last_stamp
 from patchkit.watch.loading import Loading
 from patchkit.watch.locate import find_server, log_of, open_tree
 from patchkit.watch.options import Options, Status, View, needs
 from patchkit.watch.probe import CHEAP, SOON, Probe
 from patchkit.watch.processes import Tree
 from patchkit.watch.stall import Sample
+from patchkit.watch.usage import CpuUse
 from patchkit.watch.verdict import Outcome, Verdict
+from patchkit.watch.zone import zone_skew
 
 #: Seconds between looks at the log, at the processes, for a server, at /health.
 TICK, SAMPLE, SEARCH, HEALTH = 0.1, 0.5, 1.0, 2.0
@@ -46,7 +49,7 @@ class Watch:
         self.gpus = Gpus()
         self.probe: Probe | None = None
         self._offered: list[int] = []
-        self._cpu = (self._wall, 0.0, 0.0)
+        self._cpu = CpuUse()
         self._due: dict[str, float] = {}
         self._signals = 0
         self._loaded: dict[int, int] = {}
@@ -77,6 +80,10 @@ class Watch:
     def _start(self) -> None:
         options = self.options
         self._log = self._open()
+        if self.tree is not None:
+            self._know_start(self.tree)
+        else:
+            self._learn_zone(None)
         has_log = self._log is not None
         self.judge.settings = replace(options.settings, has_log=has_log)
         until = options.settings.until
@@ -120,11 +127,9 @@ class Watch:
             self.view.say(f"started process {self.child.pid}, log {self.log_path}")
             log = LogFile(self.log_path, self.view.log, self.child.log_began)
             self.tree = Tree(self.child.pid)
-            self._know_start(self.tree)
             return log
         if options.pid:
             self.tree = open_tree(options.pid)
-            self._know_start(self.tree)
         if options.log == "-":
             return LogPipe(0)
         if options.log:
@@ -174,8 +179,18 @@ class Watch:
     def _know_start(self, tree: Tree) -> None:
         if self._log is None or isinstance(self._log, LogFile):
             self.judge.clock.not_before = tree.started - 2.0
-        if self.judge.phases.began is None:
-            self.judge.phases.began = tree.started
+        self._learn_zone(tree.root.pid)
+        self.judge.phases.started(tree.started)
+
+    def _learn_zone(self, pid: int | None) -> None:
+        """The log's stamps are local time of the server, which may not be ours."""
+        # of a server that we start every line is seen as it is written
+        if isinstance(self._log, LogFile) and self.child is None:
+            data, written = self._log.before()
+            stamp = last_stamp(data)
+            if stamp is not None:
+                zone = zone_skew(pid, stamp) if pid is not None else None
+                self.judge.phases.shift(self.judge.clock.guess(stamp, written, zone))
 
     def _port(self) -> int:
         if self.options.url:
@@ -195,24 +210,20 @@ class Watch:
         checkpoint = self.loading.checkpoint
         code = self.child.exit_code if self.child else self.tree.exit_code()
         alive = self.child.exit_code is None if self.child else self.tree.alive
-        self.judge.feed_sample(
-            Sample(
-                now,
-                alive,
-                ranks,
-                others,
-                code,
-                gpu[0] if gpu else None,
-                gpu[1] if gpu else 0,
-                tuple((pids[pid], done) for pid, done in loaded.items()),
-                checkpoint.size if checkpoint else 0,
-                checkpoint.folder if checkpoint else "",
-            )
+        sample = Sample(
+            now,
+            alive,
+            ranks,
+            others,
+            code,
+            gpu[0] if gpu else None,
+            gpu[1] if gpu else 0,
+            tuple((pids[pid], done) for pid, done in loaded.items()),
+            checkpoint.size if checkpoint else 0,
+            checkpoint.folder if checkpoint else "",
         )
-        used = sum(one.total for one in (*ranks, *others))
-        then, before, _ = self._cpu
-        if now > then:
-            self._cpu = (now, used, max(0.0, 100 * (used - before) / (now - then)))
+        self.judge.feed_sample(sample)
+        self._cpu.feed(sample)
 
     def _look_at_weights(self, pids: Mapping[int, str]) -> None:
         """The kernel goes through a rank's pages for this: not too often, and not once
@@ -292,7 +303,7 @@ class Watch:
             phases.spread(),
             len(sample.ranks) if sample else len(phases.ranks),
             sum(one.memory for one in everybody),
-            self._cpu[2],
+            self._cpu.percent,
             sample.gpu if sample else None,
             judge.quiet(now) if sample and sample.watched else 0.0,
         )

@@ -51,7 +51,8 @@ def usage(status: Status) -> list[str]:
     """Memory, CPU and GPU use, where known."""
     parts = []
     if status.memory:
-        parts.append(f"{show_bytes(status.memory)}, CPU {status.cpu:.0f}%")
+        cpu = f", CPU {status.cpu:.0f}%" if status.cpu is not None else ""
+        parts.append(f"{show_bytes(status.memory)}{cpu}")
     if status.gpu:
         low, high = min(status.gpu), max(status.gpu)
         parts.append(f"GPU {low}%" if low == high else f"GPU {low}-{high}%")
@@ -95,7 +96,7 @@ def status_json(status: Status) -> dict[str, object]:
         "elapsed_s": round(status.elapsed, 1),
         "in_phase_s": round(status.in_phase, 1),
         "memory_bytes": status.memory,
-        "cpu_percent": round(status.cpu, 1),
+        "cpu_percent": None if status.cpu is None else round(status.cpu, 1),
         "gpu_percent": list(status.gpu) if status.gpu is not None else None,
         "quiet_s": round(status.quiet, 1),
     }

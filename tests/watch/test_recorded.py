@@ -15,6 +15,8 @@ from patchkit.watch.replay import replay
 from patchkit.watch.timeline import timeline_svg
 from patchkit.watch.verdict import Outcome
 
+#: No line is read before it was written.
+LATER = 1e10
 FOLDER = ROOT / "fixtures" / "watch"
 ORDER_59 = [
     *("start", "distributed target", "weights target", "memory target"),
@@ -76,7 +78,7 @@ def test_in_any_pieces_it_is_the_same(name):
     splitter, judge = Splitter(), Judge(Settings(request=False), 0.0)
     for at in range(0, len(data), 13):
         for raw in splitter.feed(data[at : at + 13]):
-            judge.feed(raw, 0.0, fresh=False)
+            judge.feed(raw, LATER, fresh=False)
     whole, _ = replay(str(FOLDER / f"{name}.log"), Settings())
     assert begun(judge) == begun(whole)
     assert len(judge.tracebacks.found) == len(whole.tracebacks.found)
