@@ -2,8 +2,8 @@
 
     python docs/recipe_pages.py
 
-The example of a page is its shortest changing case. ``tests/test_docs.py`` fails if a
-page is not what this makes.
+The example of a page is its shortest changing case, where ``EXAMPLES`` names no other.
+``tests/test_docs.py`` fails if a page is not what this makes.
 """
 
 from __future__ import annotations
@@ -17,6 +17,10 @@ from patchkit.registry import Registry, tap_environment
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "docs" / "recipes"
 CASES = ROOT / "fixtures" / "cases"
+EXAMPLES = {
+    "gate-debug-logging": "llama_eagle3-bare_prints",
+    "remove-debug-logging": "llama_eagle3-bare_prints",
+}
 
 
 def page(info: RecipeInfo) -> str:
@@ -60,7 +64,8 @@ def _neighbours(info: RecipeInfo) -> str:
 
 
 def _example(info: RecipeInfo) -> str:
-    changing = (CASES / info.name.replace("-", "_")).glob("*/after.py")
+    case = EXAMPLES.get(info.name, "*")
+    changing = (CASES / info.name.replace("-", "_")).glob(f"{case}/after.py")
     after = min(changing, key=lambda path: (path.stat().st_size, path))
     before = after.with_name("before.py")
     old, new = (path.read_text().splitlines(keepends=True) for path in (before, after))

@@ -1,7 +1,8 @@
 """Put hand-written debug code behind ``EAGLE3_DEBUG``.
 
-Finds what people add to the three files when acceptance is low: ``print``; calls of a
-logger whose text or arguments name hidden states, aux states, norms or shapes; hooks
+Finds what people add to the three files when acceptance is low: ``print`` and its
+kin (a console's, ``tqdm.write``), ``breakpoint`` and ``pdb``; calls of a logger, and
+warnings, whose text or arguments name hidden states, aux states, norms or shapes; hooks
 that print, log files, ``torch.save`` dumps; and the loops, counters, latches and
 temporaries that only feed these. Each stretch of it moves under
 ``if _EAGLE3_DEBUG_ON:``, one level deeper and otherwise unchanged. The constant stands
@@ -20,8 +21,8 @@ their line with other code, and what stands behind a switch of SGLang's own. The
 reported are those of the edited file. Code that is behind ``EAGLE3_DEBUG`` already
 stays as it is, and so do lines that patchkit inserted (``patchkit revert`` is for
 these). Loggers that say nothing of hidden states are debug code only if ``-O
-pattern=...`` matches them; functions of yours that live in another file are named with
-``-O calls=dump,self.trace``.
+pattern=...`` matches them; a lone ``torch.cuda.synchronize()``, and functions of yours
+that live in another file, are named with ``-O calls=dump,self.trace``.
 
 The recipe indents lines that are there, instead of adding marked ones. So its changes
 rest on the journal alone: ``patchkit revert`` restores the bytes, but a tree that has

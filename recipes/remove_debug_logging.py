@@ -1,28 +1,30 @@
 """Take hand-written debug code out, gated or not.
 
-Takes out what gate-debug-logging would put behind ``EAGLE3_DEBUG``: ``print``; calls of
-a logger whose text or arguments name hidden states, aux states, norms or shapes; hooks
-that print, log files; the loops, counters, latches and temporaries that only feed
-these, with the helper functions and imports that nothing else in the file uses. Every
-``if`` on ``EAGLE3_DEBUG`` goes too, as if the variable was unset: its body is dropped,
-and an ``else`` takes its place. What is left is the code without it: an ``else`` or a
-loop with nothing in it goes, a body that must hold something holds ``pass``, comments
-about the debug code go and others stay. Lines that were only added to a release are
-gone to the byte.
+Takes out what gate-debug-logging would put behind ``EAGLE3_DEBUG``: ``print`` and its
+kin, ``breakpoint`` and ``pdb``; calls of a logger, and warnings, whose text or
+arguments name hidden states, aux states, norms or shapes; hooks that print, log files;
+the loops, counters, latches and temporaries that only feed these, with the helper
+functions and imports that nothing else in the file uses. Every ``if`` on
+``EAGLE3_DEBUG`` goes too, as if the variable was unset: its body is dropped, and an
+``else`` takes its place. What is left is the code without it: an ``else`` or a loop
+with nothing in it goes, a body that must hold something holds ``pass``, comments about
+the debug code go and others stay. Lines that were only added to a release are gone to
+the byte.
 
 Nothing that has an effect is removed. Left alone, and reported with its line and the
 reason: a print whose arguments may do more than look (``print(queue.pop())``), a
 temporary whose value does, a temporary that may be the release's own, ``+=`` on what
 other code may hold, a loop that may wait or use up an iterator, an import that may do
-more than bind a name, public names that do not say debug (other files may use them),
-and what stands behind a switch of SGLang's own. ``torch.save``, other dumps and files
-opened to write stay too, with the ``if`` on ``EAGLE3_DEBUG`` around them, of which only
-the prints go: ``-O dumps=yes`` takes them out, files only if their path or what is
-written says that they are debug logs. The lines reported are those of the edited file.
-Lines that patchkit inserted are never touched: ``patchkit revert`` is for these.
+more than bind a name, an assertion that values are finite, public names that do not say
+debug (other files may use them), and what stands behind a switch of SGLang's own.
+``torch.save``, other dumps and files opened to write stay too, with the ``if`` on
+``EAGLE3_DEBUG`` around them, of which only the prints go: ``-O dumps=yes`` takes them
+out, files only if their path or what is written says that they are debug logs. The
+lines reported are those of the edited file. Lines that patchkit inserted are never
+touched: ``patchkit revert`` is for these.
 Loggers that say nothing of hidden states are debug code only if ``-O pattern=...``
-matches them; functions of yours that live in another file are named with ``-O
-calls=dump,self.trace``.
+matches them; a lone ``torch.cuda.synchronize()``, and functions of yours that live in
+another file, are named with ``-O calls=dump,self.trace``.
 
 The recipe removes lines that are there, instead of adding marked ones. So its changes
 rest on the journal alone: ``patchkit revert`` puts your debug code back to the byte,

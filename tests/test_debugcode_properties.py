@@ -54,7 +54,12 @@ PIECES = (
     "count{n} = 0\nwhile count{n} < 2:\n    print({x})\n    count{n} += 1",
     "assert_free{n} = lambda value: str(value)\nprint(assert_free{n}({x}))",
 )
-ELSE = ("else:\n    print({x})", "else:\n    # DEBUG\n    print(1)\n    print({x})")
+ELSE = (
+    "else:\n    print({x})",
+    "else:\n    # DEBUG\n    print(1)\n    print({x})",
+    "elif {x} is None:\n    print({x})",
+    "elif {x} is None:\n    print({x})\nelse:\n    print(2)",
+)
 #: The same, with whole lines for the top of the file.
 WITH_TOP = (
     ("import pprint as pprint{n}", "pprint{n}.pprint({x})"),

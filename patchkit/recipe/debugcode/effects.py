@@ -124,9 +124,18 @@ class Effects:
         if not isinstance(node, ast.Name):
             return ""
         variable = self.names.variable.get(node)
-        if variable is None or variable.kind != "global":
+        if variable is None:
             return ""
-        return "" if self.names.stores.get(variable) else node.id
+        stores = self.names.stores.get(variable, [])
+        if not stores:
+            return node.id if variable.kind == "global" else ""
+        # another name for one: p = print
+        values = [getattr(one.statement, "value", None) for one in stores]
+        known = {one.id if isinstance(one, ast.Name) else "" for one in values}
+        if len(known) > 1 or variable in self.names.parameters:
+            return ""
+        (name,) = known
+        return name if name in words.OUTPUT_BUILTINS else ""
 
     # -- what prints --------------------------------------------------------------
 
@@ -134,7 +143,7 @@ class Effects:
         """Whether this call is debug output; a text: it is, but can't be treated so."""
         path = self.names.path(node.func)
         last = path.rpartition(".")[2]
-        if self._builtin(node.func) in ("print", "pprint") or path in words.OUTPUT:
+        if self._builtin(node.func) in words.OUTPUT_BUILTINS or path in words.OUTPUT:
             return self._prints_where(node)
         if path and path in self.wanted.calls:
             return True
@@ -143,9 +152,11 @@ class Effects:
                 if self.files.opened(one) and not self.is_handle(one):
                     return f"{shown(one)} may be no debug log"
             return self.wanted.dumps or f"{shown(node.func)} {DUMPS}"
-        if self._is_logger_call(node, last):
+        if self._is_logger_call(node, last) or path == "warnings.warn":
             return self._names_subject(node)
         if isinstance(node.func, ast.Attribute):
+            if node.func.attr == "print":  # of a console
+                return True
             if node.func.attr in words.HOOKS:
                 return self._hooks_output(node)
             if node.func.attr in words.FILE_METHODS:
@@ -174,8 +185,12 @@ class Effects:
             return last in words.LOG_HELPERS
         if not isinstance(node.func, ast.Attribute):
             return False
-        base = words.dotted(node.func.value).rpartition(".")[2]
-        return node.func.attr in words.LOG_METHODS and words.is_logger(base)
+        if node.func.attr not in words.LOG_METHODS:
+            return False
+        owner = node.func.value
+        if isinstance(owner, ast.Call):
+            return self.names.path(owner.func) == "logging.getLogger"
+        return words.is_logger(words.dotted(owner).rpartition(".")[2])
 
     def _names_subject(self, node: ast.Call) -> bool:
         if words.subjects(node) & words.SUBJECTS:

@@ -12,6 +12,7 @@ from patchkit.recipe.debugcode.names import Function, Names, Variable
 from patchkit.recipe.debugcode.statements import Statements
 from patchkit.recipe.debugcode.switch import mentions
 from patchkit.recipe.debugcode.switched import BEHIND_THE_VARIABLE, PATCHKITS
+from patchkit.recipe.debugcode.words import SOUNDNESS, SYNCHRONIZE, last_name
 
 
 @dataclass
@@ -83,6 +84,8 @@ class Left:
                 if one in pinned:
                     why = "it shares its line with other code"
                 left[one] = why or "only part of it is debug code"
+            elif self._looks_like_debugging(one):
+                left[one] = self._looks_like_debugging(one)
             elif (
                 self.resolve
                 and one not in found.dead | found.live
@@ -100,6 +103,23 @@ class Left:
             ),
             key=lambda item: item[0].lineno,
         )
+
+    def _looks_like_debugging(self, node: ast.stmt) -> str:
+        """Why what nobody needs in a server is left alone; "" for all else."""
+        if self.opaque.get(node):
+            return ""
+        if self.statements.facts[node].kind == "wait":
+            return (
+                "it waits for the GPU, and nothing that is debug code stands around it"
+                f" (-O calls={SYNCHRONIZE} counts it as debug code)"
+            )
+        if isinstance(node, ast.Assert) and any(
+            last_name(call.func) in SOUNDNESS
+            for call in ast.walk(node.test)
+            if isinstance(call, ast.Call)
+        ):
+            return "an assertion may be meant to end the server: take it out by hand"
+        return ""
 
     def _withheld(self, found: DebugCode) -> dict[ast.stmt, str]:
         """What only debug code reads here, but other files may need."""

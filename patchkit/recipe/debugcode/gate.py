@@ -38,8 +38,15 @@ class Gate:
         for run in self.runs:
             first, stop = first_line(run[0]), end_line(run[-1])
             indent = self.lines.indent(run[0])
-            self.lines.put(first, f"{indent}if {name}:")
-            self.lines.reindent(first, stop, indent, indent + deep)
+            head = [f"{indent}if {name}:"]
+            inner = indent + deep
+            if self.lines.is_elif(run[0]):
+                head = [f"{indent}else:", f"{indent}{deep}if {name}:"]
+                inner += deep
+                line = self.lines.new[first]
+                self.lines.new[first] = line.replace("elif", "if", 1)
+            self.lines.put(first, *head)
+            self.lines.reindent(first, stop, indent, inner)
         return self.lines.result()
 
     def _blocks(self) -> list[list[ast.stmt]]:

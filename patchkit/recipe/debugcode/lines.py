@@ -88,6 +88,11 @@ class Lines:
         rest = rest.removeprefix(";").strip()
         return not rest or rest.startswith("#")
 
+    def is_elif(self, node: ast.stmt) -> bool:
+        """Whether it is written as an arm of the ``if`` above."""
+        line = self.old[node.lineno - 1]
+        return isinstance(node, ast.If) and line.lstrip().startswith("elif")
+
     def in_strings(self) -> set[int]:
         """The lines that begin inside a string: their blanks are part of its value."""
         if self._strings is None:

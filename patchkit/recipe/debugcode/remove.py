@@ -100,18 +100,12 @@ class Removal:
     def _head_of(self, block: list[ast.stmt]) -> int:
         """The line of ``else:``, ``finally:`` or ``elif ...:`` above a block."""
         line = first_line(block[0])
-        if not self.lines.begins_line(block[0]) or self._is_elif(block):
+        if not self.lines.begins_line(block[0]) or self.lines.is_elif(block[0]):
             return line
         line -= 1
         while is_blank(self.lines.old[line]) or is_comment(self.lines.old[line]):
             line -= 1
         return line
-
-    def _is_elif(self, block: list[ast.stmt]) -> bool:
-        return isinstance(block[0], ast.If) and self._begins(block[0], "elif")
-
-    def _begins(self, node: ast.stmt, word: str) -> bool:
-        return self.lines.old[node.lineno - 1].lstrip().startswith(word)
 
     def _delete(self, block: list[ast.stmt], index: int) -> None:
         node = block[index]
@@ -137,13 +131,13 @@ class Removal:
     def _resolve_dead(self, node: ast.If) -> None:
         """Its body goes, and what was its ``else`` takes its place."""
         head, indent = self._head_of(node.orelse), self.lines.indent(node)
-        if self._is_elif(node.orelse):
+        if self.lines.is_elif(node.orelse[0]):
             self.lines.delete(node.lineno - 1, head)
-            if not self._begins(node, "elif"):
+            if not self.lines.is_elif(node):
                 at = self.lines.start(node.orelse[0])
                 self.lines.cut(head, at, at + len("elif"), "if")
             self._block(node.orelse, None)
-        elif self._begins(node, "elif"):
+        elif self.lines.is_elif(node):
             self.lines.delete(node.lineno - 1, head)
             self._block(node.orelse, None)
         else:
@@ -160,7 +154,7 @@ class Removal:
         if node.orelse:
             self.lines.delete(self._head_of(node.orelse), end_line(node))
         self.lines.delete(node.lineno - 1, first)
-        if self._begins(node, "elif"):
+        if self.lines.is_elif(node):
             self.lines.put(node.lineno - 1, self.lines.indent(node) + "else:")
             self._block(node.body, None)
         else:

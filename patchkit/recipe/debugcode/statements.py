@@ -125,7 +125,8 @@ class Statements:
             return
         if (
             isinstance(node, ast.Call)
-            and self.names.path(node.func) == "torch.cuda.synchronize"
+            and self.names.path(node.func) == words.SYNCHRONIZE
+            and not self.effects.is_output(node)
         ):
             fact.kind = "wait"
             return

@@ -30,9 +30,16 @@ OUTPUT = frozenset(
     (
         *("sys.stdout.write", "sys.stderr.write", "sys.stdout.flush"),
         *("sys.stderr.flush", "sys.__stderr__.write", "pprint.pprint", "pprint.pp"),
-        *("traceback.print_stack", "traceback.print_exc"),
+        *("traceback.print_stack", "traceback.print_exc", "builtins.print"),
+        *("rich.print", "tqdm.tqdm.write", "icecream.ic"),
+        *("pdb.set_trace", "ipdb.set_trace"),
     )
 )
+#: Builtins that print, or stop for a person to look.
+OUTPUT_BUILTINS = _set("print pprint breakpoint")
+#: What says that a tensor is sound: asserting it is told, and left alone.
+SOUNDNESS = _set("isnan isinf isfinite allclose")
+SYNCHRONIZE = "torch.cuda.synchronize"
 DUMPS = frozenset(
     (
         *("torch.save", "numpy.save", "numpy.savez", "numpy.savetxt"),
@@ -109,7 +116,7 @@ ABOUT_MODULES = _set(
 #: Attributes of modules that are tensors.
 _TENSOR = re.compile(
     r"(weight|bias|data|grad|logits|loss|T|(.*_)?(states?|ids|tensor|scale|hidden|buf"
-    r"|embeds?|positions|cache|weight|bias|residual))"
+    r"|embeds?|positions|cache|weight|bias|residual)(_to_\w+)?)"
 )
 _FUNCTIONS = re.compile(
     r"(torch\.(linalg\.|nn\.functional\.|special\.)?"
