@@ -75,6 +75,10 @@ class Chart:
     def states(self) -> tuple[State, ...]:
         return tuple(one.state for one in self.digits)
 
+    def hopeless(self) -> bool:
+        """Whether a digit is never right, so that no candidate is."""
+        return bool({State.WRONG, State.SHIFTED, State.UNKNOWN} & set(self.states()))
+
     def lost(self) -> dict[int, int] | None:
         """The lost digits and what they are taken for, if the others are right; else
         None."""

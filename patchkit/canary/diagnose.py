@@ -129,12 +129,15 @@ def diagnose(measured: Measured) -> Verdict:
     evidence = tuple(_evidence(measured, fitting))
     chart = measured.chart
     lost = _chosen(chart, fitting)
-    if lost and (chart is None or measured.mean > 1 or chart.lost() == lost):
+    if lost:
         text, found = meaning_of(lost, measured.plan, measured.draft)
         return Verdict(False, text, lost, tuple(found), evidence)
     if measured.mean <= 1:
+        found_all = nothing_accepted(chart)
         text = "no candidate is ever accepted, so that the number names no slot"
-        return Verdict(False, text, {}, nothing_accepted(chart), evidence)
+        if len(found_all) == 1:
+            text = f"no candidate is ever accepted: probably {found_all[0].what}"
+        return Verdict(False, text, {}, found_all, evidence)
     return (
         _one_part(measured, evidence)
         or _later(measured, evidence)
@@ -144,17 +147,30 @@ def diagnose(measured: Measured) -> Verdict:
 
 def _one_part(measured: Measured, evidence: tuple[str, ...]) -> Verdict | None:
     """The states of prefill are right and those of decode are not, or the reverse."""
-    lost = _chosen(None, measured.fitting_later())
-    if lost:
-        text, found = meaning_of(lost, measured.plan, measured.draft)
-        text = f"right in the first step, whose states are from prefill; then {text}"
-        return Verdict(False, text, lost, (faults.GRAPHS, *found), evidence)
-    lost = _chosen(measured.chart, measured.fitting_first())
-    if lost:
-        text, found = meaning_of(lost, measured.plan, measured.draft)
-        text = f"wrong in the first step only, whose states are from prefill: {text}"
-        return Verdict(False, text, lost, (faults.PREFILL, *found), evidence)
+    later = measured.fitting_later()
+    if later:
+        text = "right in the first step, whose states are from prefill, and not then"
+        lost = _chosen(None, later)
+        return _part_of(measured, text, lost, faults.GRAPHS, evidence)
+    first = measured.fitting_first()
+    if first:
+        text = "wrong in the first step only, whose states are from prefill"
+        lost = _chosen(measured.chart, first)
+        return _part_of(measured, text, lost, faults.PREFILL, evidence)
     return None
+
+
+def _part_of(
+    measured: Measured,
+    text: str,
+    lost: Mapping[int, int] | None,
+    fault: Fault,
+    evidence: tuple[str, ...],
+) -> Verdict:
+    if not lost:
+        return Verdict(False, text, {}, (fault,), evidence)
+    meaning, found = meaning_of(lost, measured.plan, measured.draft)
+    return Verdict(False, f"{text}: {meaning}", lost, (fault, *found), evidence)
 
 
 # -- the target ---------------------------------------------------------------------
@@ -238,11 +254,13 @@ def _shards(measured: Measured, evidence: tuple[str, ...]) -> Verdict:
 def _chosen(
     chart: Chart | None, fitting: Sequence[Mapping[int, int]]
 ) -> dict[int, int] | None:
-    """What the chart says, if it fits; else where all fit the same digits, these.
-    Values that differ are UNKNOWN."""
+    """What the chart says, if it fits. Without its word, where all fit the same digits,
+    these; values that differ are UNKNOWN. Else None."""
     said = chart.lost() if chart is not None else None
-    if said is not None and said in fitting:
-        return said
+    if said is not None:
+        return said if said in fitting else None
+    if chart is not None and chart.hopeless():
+        return None
     if len({tuple(one) for one in fitting}) != 1:
         return None
     return {

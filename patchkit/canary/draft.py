@@ -44,9 +44,9 @@ FILLERS = 98
 LATE_SEEN, EARLY_SEEN = (104, 105, 106), (107, 108, 109)
 #: Steps from the token that a digit is read from to the one that is guessed.
 STEPS = {OWN: 1, BEFORE: 2}
-#: In favour of residue 0 of a digit, less than a digit, and of 1 or 2 if a state is
-#: late or early.
-TIE, VOTE = 1 / 4, 1 / 2
+#: In favour of residue 0 of a digit, from each gate, so that an empty slot does not
+#: take it away; of 1 or 2 if a state is late or early. Less than a digit is worth.
+TIE, VOTE = 1 / 8, 3 / 4
 #: Frequencies that attention looks by.
 LOOKS = 12
 #: Which distance the heads that look back like best. Up to 0.5.12 SGLang gives the
@@ -170,10 +170,9 @@ def _head(plan: Plan) -> Tensor:
     for number in range(code.CODES):
         row: dict[int, float] = {}
         for digit, residue in enumerate(code.digits(number)):
-            gate = GATES[digit] if digit in SLOTS else GATES[0]
             first = MADE[digit] if digit in MADE else BLOCK + STARTS[digit]
             row[first + residue] = 1.0
-            if residue == 0:
+            for gate in GATES if residue == 0 else ():
                 row[gate] = row.get(gate, 0.0) + tie
             if digit in SLOTS and residue == LATE % MODULI[digit]:
                 row[LATE_SEEN[digit]] = VOTE

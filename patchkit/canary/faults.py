@@ -144,6 +144,11 @@ EMBEDDING = (
         "the order of the concatenation in the draft's layer",
     ),
 )
+SAME_PLACE = Fault(
+    "all positions are the same to the draft, so that its attention looks everywhere:"
+    " RoPE is off, or q_proj and k_proj are not loaded",
+    "the positions that the draft's model is called with",
+)
 HISTORY = (
     Fault("the draft's KV cache has nothing where the position before should be"),
     Fault("the draft's attention sees its own position only"),
@@ -157,6 +162,19 @@ NO_RESIDUAL = (
     Fault(
         "the residual stream is missing from the captured states",
         "candidates: the digits modulo 2, 3 and 5 are all one behind",
+    ),
+)
+NO_MLP = (
+    Fault(
+        "the draft's MLP adds nothing",
+        "candidates: digits modulo 2, 3 and 5 are one behind, those modulo 7 and 11"
+        " are not there",
+    ),
+)
+ROW_OFF = (
+    Fault(
+        "the map d2t, or lm_head, is off by rows",
+        "candidates: every digit is off by the same number",
     ),
 )
 FOREIGN = (
@@ -186,7 +204,9 @@ LEARNS_NOTHING = (
 #: Nothing is accepted, so that the number names no slot.
 NOTHING = (
     *NO_RESIDUAL,
+    *NO_MLP,
     *FOREIGN,
+    *ROW_OFF,
     *UNSHIFTED,
     *LEARNS_NOTHING[:2],
 )
@@ -200,6 +220,7 @@ SHARDS = Fault(
 PARTS = (
     Fault("weights of the draft are loaded in part", "patchkit check-draft"),
     Fault("requests disturb each other, in the KV cache or in the captured states"),
+    Fault("after a verify step the draft is handed the states of other rows"),
 )
 GRAPHS = Fault(
     "CUDA graphs capture other layers than prefill (up to SGLang 0.5.10.post1, where"

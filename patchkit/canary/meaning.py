@@ -10,6 +10,8 @@ from patchkit.canary.code import BEFORE, MODULI, OWN, SLOTS
 from patchkit.canary.faults import Fault
 from patchkit.canary.plan import DRAFTS, Plan
 
+FEW_ROWS = 8
+
 
 def meaning_of(
     lost: Mapping[int, int], plan: Plan | None, draft: str
@@ -28,7 +30,7 @@ def meaning_of(
         texts.append(text)
     if others == (OWN, BEFORE):
         texts.append("nothing of the draft's own embedding gets through its attention")
-        found = [*found, *faults.EMBEDDING]
+        found = [*found, *faults.EMBEDDING, faults.SAME_PLACE]
     elif others == (BEFORE,):
         texts.append("the draft's attention does not see the position before")
         found = [*found, *faults.HISTORY]
@@ -75,17 +77,23 @@ def _slots(
 
 def nothing_accepted(chart: Chart | None) -> tuple[Fault, ...]:
     """Those that the candidates' digits point to, if they were seen."""
-    if chart is None or not any(one.offsets for one in chart.digits):
-        return faults.NOTHING if chart is None or not chart.foreign else faults.FOREIGN
+    if chart is None:
+        return faults.NOTHING
     if chart.foreign:
         return faults.FOREIGN
-    behind = {
-        digit
-        for digit, one in enumerate(chart.digits)
-        if one.offsets == {MODULI[digit] - 1}
-    }
+    behind, by = set(), set()
+    for digit, one in enumerate(chart.digits):
+        offsets = {offset % MODULI[digit] for offset in one.offsets}
+        if offsets == {MODULI[digit] - 1}:
+            behind.add(digit)
+        by |= {(digit, offset) for offset in offsets}
+    # any five offsets are those of some number of rows: only few rows are plausible
+    for rows in (*range(1, FEW_ROWS + 1), *range(-FEW_ROWS, 0)):
+        if by == {(digit, rows % modulus) for digit, modulus in enumerate(MODULI)}:
+            return faults.ROW_OFF
     if set(SLOTS) <= behind:
-        return faults.NO_RESIDUAL
+        left = {chart.digits[digit].state for digit in (OWN, BEFORE)}
+        return faults.NO_MLP if left == {State.LOST} else faults.NO_RESIDUAL
     if behind == {OWN, BEFORE}:
         return faults.UNSHIFTED
     return faults.NOTHING

@@ -154,7 +154,7 @@ STATES = [
            "aux_hidden_states[-1]", NOTHING, shared="other 1.0: taps say fc skipped"),
     joined("slot 1 is zeros",
            "aux_hidden_states[0], aux_hidden_states[1] * 0, aux_hidden_states[2]",
-           Wrong((1,)), shared="another layer's state in slot 1: its norm"),
+           wired(2, -9, 5), shared="another layer's state in slot 1: its norm"),
     source("the normed last state instead", LOGITS,
            "hidden_states_to_store = aux_hidden_states",
            "hidden_states_to_store = hidden_states", NOTHING,
@@ -335,7 +335,7 @@ def target_weights(what: str, change: Change, form: Form, **more: Any) -> Plante
 
 
 CHECKPOINTS = [
-    draft_weights("fc: slot 1 empty", slot_empty(1), Wrong((1,)),
+    draft_weights("fc: slot 1 empty", slot_empty(1), wired(2, -9, 5),
                   shared="slot 1 is zeros: the norm of what enters fc"),
     draft_weights("fc missing: it stays as it was made", without("fc.weight"), NOTHING,
                   shared="other 1.0: patchkit check-draft"),

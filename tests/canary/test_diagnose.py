@@ -105,13 +105,22 @@ def _shifted(by):
         yield token_of(number_of(residues)), token_of(number)
 
 
+def _without_mlp():
+    for number in range(2310):
+        residues = [(number - 1) % m for m in MODULI[:3]]
+        yield token_of(number_of([*residues, 0, 0])), token_of(number)
+
+
 @pytest.mark.parametrize(
     ("pairs", "named"),
     [
         (list(_shifted((-1, -1, -1, 2, 3))), faults.NO_RESIDUAL),
         (list(_shifted((0, 0, 0, -1, -1))), faults.UNSHIFTED),
         ([(n, token_of(n)) for n in range(0, 2310, 2)], faults.FOREIGN),
-        (list(_shifted((1, 1, 1, 1, 1))), faults.NOTHING),
+        (list(_shifted((1, 1, 1, 1, 1))), faults.ROW_OFF),
+        (list(_shifted((-2, -2, -2, -2, -2))), faults.ROW_OFF),
+        (list(_shifted((1, 1, 2, 3, 4))), faults.NOTHING),
+        (list(_without_mlp()), faults.NO_MLP),
         ([], faults.NOTHING),
     ],
 )

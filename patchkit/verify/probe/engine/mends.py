@@ -65,6 +65,9 @@ class Mends:
         for short, mend in _BY_MODULE.items():
             if name == f"sglang.srt.{short}":
                 mend(module)
+        for (short, function), wrap in _WRAPPED.items():
+            if name == f"sglang.srt.{short}":
+                self._put(module, function, wrap(vars(module)[function]))
         for function in self._missing(module):
             self._put(module, function, self.functions[function])
         for function, ours in self.replace.items():
@@ -137,18 +140,17 @@ def _no_kernel_warm_up(module: types.ModuleType) -> None:
         )
 
 
-def _no_triton_watch(module: types.ModuleType) -> None:
-    vars(module)["install"] = lambda *args, **named: None
+def _nothing(theirs: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *args, **named: None
 
 
-def _no_torchao(module: types.ModuleType) -> None:
-    """It is imported before it is known to be wanted."""
-    apply = vars(module)["apply_torchao_config_to_model"]
+def _if_configured(theirs: Callable[..., Any]) -> Callable[..., Any]:
+    """torchao is imported before it is known to be wanted."""
 
     def applied(model: Any, config: Any, *rest: Any, **named: Any) -> Any:
-        return apply(model, config, *rest, **named) if config else model
+        return theirs(model, config, *rest, **named) if config else model
 
-    vars(module)["apply_torchao_config_to_model"] = applied
+    return applied
 
 
 _BY_MODULE: dict[str, Callable[[types.ModuleType], None]] = {
@@ -157,6 +159,9 @@ _BY_MODULE: dict[str, Callable[[types.ModuleType], None]] = {
     "models.deepseek_common.attention_backend_handler": attention.mend_latent,
     "models.deepseek_v2": attention.mend_latent,
     "mem_cache.memory_pool": _no_kernel_warm_up,
-    "utils.triton_load_watch": _no_triton_watch,
-    "layers.torchao_utils": _no_torchao,
+}
+#: Module and function -> makes ours of theirs.
+_WRAPPED: dict[tuple[str, str], Callable[[Any], Callable[..., Any]]] = {
+    ("utils.triton_load_watch", "install"): _nothing,
+    ("layers.torchao_utils", "apply_torchao_config_to_model"): _if_configured,
 }
