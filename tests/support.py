@@ -55,9 +55,11 @@ def stock(version: str) -> Path:
     return _unpack(
         version,
         CACHE / "parts-3" / version,
-        lambda name: name in _PARTS
-        or name.startswith("sglang/srt/model_executor/")
-        or name.endswith(".dist-info/RECORD"),
+        lambda name: (
+            name in _PARTS
+            or name.startswith("sglang/srt/model_executor/")
+            or name.endswith(".dist-info/RECORD")
+        ),
     )
 
 

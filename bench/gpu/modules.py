@@ -229,9 +229,7 @@ class Bench:
                 skipped = hidden if width == rig.hidden else None
                 truth = self.draft_truth(skipped)
             else:
-                truth = self.target_truth(
-                    rig.oracle.aux_states(self.layers)
-                )
+                truth = self.target_truth(rig.oracle.aux_states(self.layers))
             truth = [(site, layer, one.clone()) for site, layer, one in truth]
             eager = self.lines.take()
             wrong += [f"eager: {one}" for one in self.compare(eager, truth)]

@@ -89,7 +89,9 @@ def test_a_chain_is_a_tree() -> None:
     mask, positions, index, following, sibling = tree(2, 3)
     assert positions.tolist() == [2, 3, 4, 3, 4, 5]
     assert index.tolist() == [[0, 1, 2], [3, 4, 5]]
-    assert following.tolist() == [[1, 2, -1]] * 2 and set(sibling.flatten().tolist()) == {-1}
+    assert following.tolist() == [[1, 2, -1]] * 2 and set(
+        sibling.flatten().tolist()
+    ) == {-1}
     assert mask[:15].view(3, 5).int().tolist() == [
         [1, 1, 1, 0, 0],
         [1, 1, 1, 1, 0],
