@@ -11,17 +11,16 @@ from typing import Any
 from patchkit.draft.ask import Asker
 from patchkit.draft.checkpoint import Checkpoint, read_checkpoint, read_config
 from patchkit.draft.finding import Finding, Row, Severity
-from patchkit.draft.formats import Format, language_fields, number
+from patchkit.draft.formats import Format
 from patchkit.draft.gather import Case, gather
 from patchkit.draft.rules import judge
+from patchkit.draft.sanity import expect_few_layers, expect_target
 from patchkit.draft.tree import Files, read_tree
-from patchkit.errors import Refused
 from patchkit.verify.interpreter import choose_python
 from patchkit.workspace.planner import Requests, plan_apply
 from patchkit.workspace.tree import Workspace
 
 Say = Callable[[str], None]
-_MOST_LAYERS = 1000
 
 
 @dataclass(frozen=True)
@@ -77,12 +76,13 @@ def check_draft(
     checkpoint = read_checkpoint(folder)
     against = read_config(options.against)
     for place, config in ((folder, checkpoint.config), (options.against, against)):
-        _expect_sane(place, config)
+        expect_few_layers(place, config)
     with workspace.reading(dry=True):
         overlay = _overlay(workspace, options.recipes)
     package = workspace.target.package
     python, _ = choose_python(package, options.python)
     tree = read_tree(package, overlay)
+    expect_target(options.against, against, tree.drafts)
     with Asker(python, package, overlay, timeout=options.timeout, say=say) as asker:
         if checkpoint.bins:
             checkpoint = asker.list_bins(checkpoint)
@@ -109,17 +109,6 @@ def check_draft(
         seconds=round(time.perf_counter() - began, 3),
         peak_mb=peak,
     )
-
-
-def _expect_sane(place: Path, config: Mapping[str, Any]) -> None:
-    """Raises Refused for so many layers that building them would never end."""
-    for fields in (config, language_fields(config)):
-        count = number(fields, "num_hidden_layers") or 0
-        if count > _MOST_LAYERS:
-            raise Refused(
-                f"{place}: config.json says num_hidden_layers {count}",
-                hint="no model has so many: is it the right file?",
-            )
 
 
 def _overlay(workspace: Workspace, recipes: Requests) -> Files:

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from patchkit.draft import history
 from patchkit.draft.evidence import Evidence
 from patchkit.draft.finding import Finding, Row, Severity
+from patchkit.draft.formats import first_class
 
 CHECK = "architecture"
 
 
 def judge(evidence: Evidence) -> Iterator[Finding | Row]:
-    asked = evidence.asked
-    name = asked["asked"]
+    given = evidence.config.get("architectures")
+    # what the tree's own rewriting makes of it, if it came so far
+    name = evidence.asked["asked"] or first_class(evidence.config)
     problem = None
-    if not name:
+    if given and not _is_list_of_text(given):
+        problem = _error(
+            "architectures-malformed",
+            f"architectures is {given!r:.60}, no list of class names",
+            todo=_name_it(evidence),
+            outcome="stops:class",
+        )
+    elif not name:
         problem = _error(
             "no-architecture",
             "config.json names no architectures",
@@ -51,6 +61,10 @@ def judge(evidence: Evidence) -> Iterator[Finding | Row]:
         yield Row(CHECK, f"{name}, in models/{evidence.tree.entries[name]}.py")
     else:
         yield Row(CHECK)
+
+
+def _is_list_of_text(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
 
 
 def _end(evidence: Evidence) -> str:

@@ -80,7 +80,9 @@ class Recorder:
 
 def told(error: BaseException) -> str:
     """An exception in one line; torch tells of some in a hundred."""
-    first = str(error).strip().split("\n")[0]
+    first, *rest = str(error).strip().split("\n")
+    if first.endswith(":") and rest:
+        first = f"{first} {rest[0].strip()}"
     return f"{type(error).__name__}: {first[:300]}"
 
 
