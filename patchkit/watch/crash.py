@@ -6,7 +6,8 @@ import re
 from typing import TYPE_CHECKING
 
 from patchkit.watch.causes import find_cause, signal_cause
-from patchkit.watch.phases import Phases, show_rank
+from patchkit.watch.phases import Phases
+from patchkit.watch.ranks import show_rank
 from patchkit.watch.tracebacks import Traceback, first_cause
 from patchkit.watch.verdict import Outcome, Verdict
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from patchkit.watch.events import Stage
-from patchkit.watch.phases import join_ranks
 from patchkit.watch.progress import show_seconds
+from patchkit.watch.ranks import join_ranks
 from patchkit.watch.stacks import describe, group, say_odd
 from patchkit.watch.verdict import Outcome, Verdict
 

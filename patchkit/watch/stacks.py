@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from patchkit.watch.phases import join_ranks, rank_order
+from patchkit.watch.ranks import join_ranks, rank_order
 
 #: Names of functions in which a rank waits for the others.
 _COLLECTIVE = re.compile(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from html import escape
 
 from patchkit.watch.events import Stage
-from patchkit.watch.phases import SERVER, Phases, Span, show_rank
+from patchkit.watch.phases import SERVER, Phases, Span
 from patchkit.watch.progress import show_seconds
+from patchkit.watch.ranks import show_rank
 from patchkit.watch.verdict import Outcome, Verdict
 
 WIDTH, LEFT, RIGHT, TOP = 1000, 110, 20, 34
