@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -71,6 +72,8 @@ def logs(
     3: a path can't be read.
     """
     _check(paths, draft, release, plot, follow, compare)
+    if tolerance is not None and not math.isfinite(tolerance):
+        raise UsageError(f"--tolerance {tolerance} is no bound", hint="give 0.01")
     if compare:
         return _compare(paths[0], paths[1], tolerance, as_json)
     from patchkit.logs.draft import read_draft

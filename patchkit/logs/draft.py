@@ -154,17 +154,22 @@ def read_draft(folder: Path, release: str | None) -> Draft:
 
 
 def _ids(config: dict[str, Any]) -> tuple[int, ...] | None:
+    """None: there are none. Raises PatchkitError for malformed ones."""
     eagle = config.get("eagle_config")
     for place in (eagle, config):
         if isinstance(place, dict):
             for name in _NAMES:
                 ids = place.get(name)
-                if (
-                    isinstance(ids, list)
-                    and ids
-                    and all(type(one) is int for one in ids)
+                if ids is None:
+                    continue
+                if not isinstance(ids, list) or not (
+                    ids and all(type(one) is int for one in ids)
                 ):
-                    return tuple(ids)
+                    raise PatchkitError(
+                        f"--draft: {name} is {ids!r:.60}, no list of layers",
+                        hint="patchkit check-draft says what a server makes of it",
+                    )
+                return tuple(ids)
     return None
 
 

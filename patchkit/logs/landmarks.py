@@ -14,12 +14,14 @@ _LOADED = re.compile(rb"Load weight end\.[^\r\n]* type=(\w+)")
 _TAGS = re.compile(rb"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d([^\]\r\n]{1,40})\]")
 _RANK = re.compile(rb"TP(\d{1,5})")
 _GRAPHS = re.compile(rb"Capture [a-z ]*cuda graph begin", re.IGNORECASE)
+_RAISED = re.compile(rb"^(?:\[[^\]\r\n]*\] )?(\w{3,60}Error: [^\r\n]{1,200})", re.M)
 _STAMP = re.compile(rb"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)")
 
 
 @dataclass
 class Landmarks:
-    """Of some logs. ``ranks``: TP numbers that logged; empty where DP or PP are too."""
+    """Of some logs. ``ranks``: TP numbers that logged; empty where DP or PP are too.
+    ``raised``: the first exception."""
 
     server: bool = False
     algorithm: str | None = None
@@ -28,6 +30,7 @@ class Landmarks:
     ranks: set[int] = field(default_factory=set)
     graphs: bool = False
     begins: str | None = None
+    raised: str = ""
 
     def add(self, head: bytes) -> None:
         """Look at the first bytes of one log."""
@@ -43,6 +46,9 @@ class Landmarks:
         if not any(b"DP" in one or b"PP" in one for one in tags):
             self.ranks |= {int(m[1]) for one in tags if (m := _RANK.search(one))}
         self.graphs = self.graphs or _GRAPHS.search(head) is not None
+        raised = _RAISED.search(head)
+        if raised and not self.raised:
+            self.raised = _text(raised[1])
         stamp = _STAMP.search(head)
         if stamp and self.begins is None:
             self.begins = _text(stamp[1])

@@ -79,9 +79,11 @@ def _table(report: Report, style: Style, width: int) -> list[str]:
             lines.append(_site(row, report.rows, style))
         lines.append(_row(row, style))
     note = "norm: of a row, root mean square over a tensor's rows"
+    if any("norm" in one.text for one in report.findings):
+        note += " (findings tell those of whole tensors)"
     if any(row.row_norm.count > EXACT for row in report.rows):
         note += f"; percentiles within {SKETCH_ERROR:.0%}"
-    return [*lines, style(f"  {note}", "dim")]
+    return [*lines, *(style(f"  {one}", "dim") for one in _wrapped(note, width - 2))]
 
 
 def _site(row: Row, rows: Sequence[Row], style: Style) -> str:
@@ -177,7 +179,8 @@ def finding_text(finding: Finding, style: Style, width: int = WIDTH) -> list[str
         else ""
     )
     indent = " " * (len(finding.severity) + 2)
-    first, *more = _wrapped(finding.title + times, width - len(indent))
+    named = f"{finding.title}{times} [{finding.name}]"
+    first, *more = _wrapped(named, width - len(indent))
     lines = [
         f"{label} {style(first, 'bold')}",
         *(indent + style(m, "bold") for m in more),

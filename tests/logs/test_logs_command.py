@@ -160,6 +160,7 @@ def test_saved_tensors_are_listed():
         (["sound.log", "--plot", "x.pdf"], 2, ".png or .html"),
         (["sound.log", "--plot", "nowhere/x.png"], 2, "no folder nowhere"),
         (["sound.log", "--tolerance", "0"], 2, "tolerance"),
+        (["sound.log", "--tolerance", "nan"], 2, "tolerance"),
     ],
 )
 def test_bad_requests(arguments, code, says):

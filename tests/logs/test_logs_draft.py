@@ -102,13 +102,20 @@ def test_a_draft_of_other_widths():
         ({"eagle_aux_hidden_state_layer_ids": [1, 9]}, (1, 9), 128),
         ({"eagle_config": {}, "target_hidden_size": 100}, None, 300),
         ({"eagle_config": None, "num_aux_hidden_states": 4}, None, 256),
-        ({"eagle_config": {"eagle_aux_hidden_state_layer_ids": "1"}}, None, 192),
+        ({"eagle_config": {"eagle_aux_hidden_state_layer_ids": None}}, None, 192),
     ],
 )  # fmt: skip
 def test_where_ids_stand(tmp_path, values, want, width):
     for path in (config(tmp_path, **values), tmp_path / "config.json"):
         draft = read_draft(path, None)
         assert (draft.ids, draft.fc_width, draft.always) == (want, width, None)
+
+
+@pytest.mark.parametrize("ids", ["1", ["abc"], [None, 1], [], 7])
+def test_ids_that_are_none_are_refused(tmp_path, ids):
+    folder = config(tmp_path, eagle_config={"eagle_aux_hidden_state_layer_ids": ids})
+    with pytest.raises(PatchkitError, match="no list of layers"):
+        read_draft(folder, None)
 
 
 def test_releases(tmp_path):

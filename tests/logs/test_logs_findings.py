@@ -347,6 +347,13 @@ def test_a_site_that_never_spoke():
     assert "there is no draft" in without.findings[0].text
 
 
+def test_a_draft_whose_forward_raised_is_not_called_another_model():
+    finding = read((SAMPLES / "drop.log").read_bytes()).findings[-1]
+    assert finding.name == "site-silent"
+    assert "the forward raised RuntimeError: mat1 and mat2 shapes" in finding.text
+    assert "another model" not in finding.text
+
+
 def test_a_rank_that_never_spoke():
     head = b"".join(
         f"[2026-01-01 00:00:00 TP{n}] Load weight begin.\n".encode() for n in range(3)

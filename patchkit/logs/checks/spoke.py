@@ -10,6 +10,8 @@ from patchkit.logs.record import Note, Where
 from patchkit.logs.table import Row
 
 #: The sites of debug-logging that speak in every release with aux capture.
+#: The draft's class that the recipe puts taps into.
+_TAPPED = "LlamaForCausalLMEagle3"
 SITES = ("deepseek_v2.aux", "logits_processor.concat", "llama_eagle3.fc_in",
          "llama_eagle3.fc_out")  # fmt: skip
 
@@ -171,11 +173,16 @@ class Spoke:
             return WARNING, f"{filtered}, or no request wanted hidden states"
         if landmarks.algorithm == "None":
             return WARNING, "speculative_algorithm=None: there is no draft"
+        if landmarks.raised:
+            return WARNING, f"the forward raised {landmarks.raised}"
         drafts = [one for one in landmarks.models if "agle" in one]
+        other = ""
+        if _TAPPED not in drafts:
+            other = f"the draft is another model than {_TAPPED}"
+            other += f" (loaded: {', '.join(drafts)}); " if drafts else "; "
         return WARNING, (
-            f"{filtered}; the draft is another model than LlamaForCausalLMEagle3"
-            + (f" (loaded: {', '.join(drafts)})" if drafts else "")
-            + "; its forward raised; or llama_eagle3.py of another tree is imported"
+            f"{filtered}; {other}its forward raised; or llama_eagle3.py of another tree"
+            " is imported"
         )
 
     def _add(
