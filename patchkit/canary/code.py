@@ -65,6 +65,12 @@ def token_of(number: int) -> int:
     return 2 * (number % CODES) + 3
 
 
+def draft_token(row: int) -> int:
+    """The token that a row of the draft's head stands for: behind the numbers, which
+    are no multiple of 64, come tokens that stand for none."""
+    return token_of(row) if row < CODES else 2 * (row - CODES) + 2
+
+
 def means_number(token: int) -> bool:
     return token >= 3 and token % 2 == 1 and (token - 3) // 2 < CODES
 

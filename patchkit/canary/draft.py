@@ -73,8 +73,8 @@ def draft_tensors(
         found[f"{name}mlp.{part}.weight"] = one
     found["lm_head.weight"] = _head(plan)
     numbers = range(code.DRAFT_VOCAB)
-    tokens = [code.token_of(n) if n < code.CODES else 0 for n in numbers]
-    known = {code.token_of(n) for n in range(code.CODES)}
+    tokens = [code.draft_token(n) for n in numbers]
+    known = set(tokens)
     found["d2t"] = vector("I64", [float(t - n) for n, t in zip(numbers, tokens)])
     found["t2d"] = vector("BOOL", [float(t in known) for t in range(code.VOCAB)])
     return found

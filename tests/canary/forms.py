@@ -21,7 +21,7 @@ class Outcome:
 
     @property
     def accepted(self) -> list[int]:
-        """Of the one prompt, verification by verification."""
+        """Of the first prompt, verification by verification."""
         return list(self.measured.answers[0].accepted) if self.measured else []
 
     @property
