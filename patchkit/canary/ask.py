@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
-from patchkit.canary.diagnose import Answer
+from patchkit.canary.measured import Answer
 from patchkit.errors import CannotRun
 
 Json = dict[str, Any]

@@ -16,8 +16,9 @@ from patchkit.canary.chart import (
     questions,
 )
 from patchkit.canary.code import counting
-from patchkit.canary.diagnose import Answer, Measured, Verdict, diagnose
+from patchkit.canary.diagnose import Verdict, diagnose
 from patchkit.canary.folder import MANIFEST, PROMPTS, read_pair
+from patchkit.canary.measured import Answer, Measured
 from patchkit.canary.plan import DRAFTS, Plan
 from patchkit.errors import CannotRun
 

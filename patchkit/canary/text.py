@@ -8,10 +8,10 @@ from typing import Any
 
 from patchkit.canary.check import Checked
 from patchkit.canary.code import MODULI
-from patchkit.canary.diagnose import Measured
 from patchkit.canary.expect import mean_accept_length
 from patchkit.canary.folder import manifest
 from patchkit.canary.margins import Proof
+from patchkit.canary.measured import Measured
 from patchkit.canary.plan import DRAFTS, Plan
 from patchkit.report.style import Style, wrap
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from patchkit.canary.chart import chart_of_candidates
-from patchkit.canary.diagnose import Answer, Measured
+from patchkit.canary.measured import Answer, Measured
 from patchkit.canary.plan import Plan
 from patchkit.verify import pair
 from patchkit.verify.jobs import Result

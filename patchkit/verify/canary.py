@@ -23,8 +23,9 @@ from pathlib import Path
 from patchkit.canary.ask import Server
 from patchkit.canary.check import LONG, Checked, check
 from patchkit.canary.code import counting
-from patchkit.canary.diagnose import Measured, Verdict, diagnose
+from patchkit.canary.diagnose import Verdict, diagnose
 from patchkit.canary.folder import PROMPTS, write_pair
+from patchkit.canary.measured import Measured
 from patchkit.canary.plan import Plan
 from patchkit.canary.text import launch_command
 from patchkit.errors import CannotRun

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from patchkit.canary.code import continuation, digits, number_at
-from patchkit.canary.diagnose import Answer
 from patchkit.canary.expect import accept_sequence, histogram
+from patchkit.canary.measured import Answer
 
 INFO = {
     "version": "0.5.9",

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 from patchkit.canary.chart import State
 from patchkit.canary.code import MODULI
-from patchkit.canary.diagnose import Measured, diagnose
+from patchkit.canary.diagnose import diagnose
 from patchkit.canary.expect import accept_sequence, histogram, mean_accept_length
+from patchkit.canary.measured import Measured
 from patchkit.verify.jobs import Result
 
 

@@ -17,8 +17,9 @@ from patchkit.canary.code import (
     number_of,
     token_of,
 )
-from patchkit.canary.diagnose import Answer, Measured, diagnose
+from patchkit.canary.diagnose import diagnose
 from patchkit.canary.expect import losses
+from patchkit.canary.measured import Answer, Measured
 from patchkit.canary.plan import make_plan
 
 PROMPTS = [counting(*one) for one in ((0, 3), (557, 9), (1204, 2), (1873, 33))]
