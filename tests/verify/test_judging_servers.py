@@ -41,6 +41,14 @@ def test_fusion_that_never_engages_proves_nothing() -> None:
     assert check.verdict is Verdict.FAIL
 
 
+def test_calls_that_raise_before_any_fusion_are_what_is_said() -> None:
+    broken = kit.changed(GOOD, "extend", error="ValueError: a shape")
+    ours = [replace(broken, job="patched-fusion", rank=rank) for rank in (0, 1)]
+    check = verdict("fusion", GOOD, *ours, *ranks("baseline-fusion"))
+    assert check.verdict is Verdict.FAIL
+    assert check.reason == "rank 0: extend: ValueError: a shape"
+
+
 def test_no_fused_all_reduce_is_not_applicable() -> None:
     facts = {**GOOD.facts, "fusion_available": False}
     ours = [replace(one, facts=facts) for one in ranks("patched-fusion")]

@@ -41,8 +41,12 @@ def judge_fusion(evidence: Evidence) -> Check:
         return not_applicable(name, "this release has no fused all-reduce here")
     fused = min(one.facts["fused_calls"] for one in ours)
     if not fused:
+        tally = Tally()
+        for one in ours:
+            _calls_went_well(tally, one)
+        if tally.failures:
+            return tally.check(name, "")
         if any(one.facts["fused_calls"] for one in theirs):
-            tally = Tally()
             tally.expect(False, "the baseline fuses all-reduces, this tree does not")
             return tally.check(name, "")
         return cannot_run(name, "the emulation did not engage: no fused call")
