@@ -46,7 +46,7 @@ def test_calls_that_raise_before_any_fusion_are_what_is_said() -> None:
     ours = [replace(broken, job="patched-fusion", rank=rank) for rank in (0, 1)]
     check = verdict("fusion", GOOD, *ours, *ranks("baseline-fusion"))
     assert check.verdict is Verdict.FAIL
-    assert check.reason == "rank 0: extend: ValueError: a shape"
+    assert check.reason.startswith("rank 0: extend: ValueError: a shape")
 
 
 def test_no_fused_all_reduce_is_not_applicable() -> None:
