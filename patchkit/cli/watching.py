@@ -105,12 +105,18 @@ def watch(
     (or what --until asks for); 1: CRASHED, HUNG, UNHEALTHY, or it was stopped before it
     was ready; 5: the timeout came while it was still loading.
     """
-    from patchkit.watch.judge import Settings, Until
+    from patchkit.watch.settings import Settings, Until
 
     _check_picture(picture)
     chosen = Until(until or ("end" if command else "ready"))
     settings = Settings(
-        chosen, stall, timeout, deadline, request=not no_request, url_given=bool(url)
+        chosen,
+        stall,
+        timeout,
+        deadline,
+        request=not no_request,
+        url=url,
+        key=bool(api_key),
     )
     if replay is not None:
         return _replay(replay, settings, picture, as_json)

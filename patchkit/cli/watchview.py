@@ -87,6 +87,9 @@ class _Plain:
         self._phase, self._at = status.phase, now
         self.say(status_line(status))
 
+    def ready(self, says: str) -> None:
+        self.say(f"READY: {says}; watching goes on")
+
     def decided(self, verdict: Verdict) -> None:
         if verdict.exit_code:
             self.say(f"{verdict.outcome.value}: {verdict.says}")
@@ -180,6 +183,9 @@ class _Events:
 
     def say(self, text: str) -> None:
         print_event("note", {"says": text})
+
+    def ready(self, says: str) -> None:
+        print_event("confirmed", {"says": says})
 
     def decided(self, verdict: Verdict) -> None:
         value = {"verdict": verdict.outcome.value, "says": verdict.says}

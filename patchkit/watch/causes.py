@@ -52,6 +52,12 @@ CAUSES = (
         "end it (ss -ltnp names it), or give another --port",
     ),
     _cause(
+        "disk-full",
+        r"(?:No space left on device|Disk quota exceeded)",
+        "a disk is full, or the share of it that this user may have",
+        "df -h tells which (/tmp, /dev/shm and the caches in ~ count, too)",
+    ),
+    _cause(
         "kv-memory",
         r"Not enough memory\. Please try to increase --mem-fraction-static",
         "after the weights no memory is left for the KV cache",

@@ -15,6 +15,8 @@ from patchkit.errors import UsageError
 
 #: Seconds that it has to end by itself once it was asked to.
 GRACE = 10.0
+#: Bytes that the last lines of a log need: what a buffer of python's holds.
+ROOM = 8192
 
 
 class Child:
@@ -24,6 +26,13 @@ class Child:
     def __init__(self, command: Sequence[str], log: Path) -> None:
         self.command = tuple(command)
         was_there = log.exists()
+        if was_there and not log.is_file():
+            raise UsageError(
+                f"--log {log} is no file, and a log that is read while it is written"
+                " must be one",
+                hint="give a file, or leave --log out",
+            )
+        self._log = log
         try:
             with open(log, "ab") as output:
                 #: where in the file its output begins
@@ -50,15 +59,23 @@ class Child:
         """``None`` while it runs; negative for a signal."""
         return self._process.poll()
 
+    @property
+    def log_is_full(self) -> bool:
+        """Whether there is no room for a line more on the disk of its log."""
+        with contextlib.suppress(OSError):
+            disk = os.statvfs(self._log)
+            return disk.f_blocks > 0 and disk.f_bavail * disk.f_frsize < ROOM
+        return False
+
     def signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(number)
 
-    def end(self, others: Iterable[Any]) -> None:
+    def end(self, others: Iterable[Any], *, patient: bool = True) -> None:
         """Ask it to end, then end it and ``others``, the processes it started: a rank
         that hangs, or is stopped, ends only by SIGKILL."""
         others = list(others)
-        if self.exit_code is None:
+        if patient and self.exit_code is None:
             self.signal(signal.SIGTERM)
             deadline = time.monotonic() + GRACE
             while self.exit_code is None and time.monotonic() < deadline:

@@ -39,7 +39,7 @@ def _by_traceback(watch: Judge, found: Traceback, now: float) -> Verdict:
     return _verdict(
         watch,
         now,
-        f"{who} failed{_during(watch, rank)}: {_shorten(error)}",
+        f"{who} failed {watch.phases.place(rank)}: {_shorten(error)}",
         f"{also}\n{found.text}",
         rank,
         tuple(_excerpt(found.lines)),
@@ -56,7 +56,11 @@ def _whose(phases: Phases, found: Traceback) -> str | None:
 def _by_line(watch: Judge, text: str, rank: str | None, now: float) -> Verdict:
     who = show_rank(rank) if rank else "the server"
     return _verdict(
-        watch, now, f"{who} failed{_during(watch, rank)}: {_shorten(text)}", text, rank
+        watch,
+        now,
+        f"{who} failed {watch.phases.place(rank)}: {_shorten(text)}",
+        text,
+        rank,
     )
 
 
@@ -130,7 +134,7 @@ def _by_signal(watch: Judge, rank: str | None, number: int, now: float) -> Verdi
     details = () if number else (f"likely cause: {likely}",)
     return watch.verdict(
         Outcome.CRASHED,
-        f"{who} {what}{_during(watch, rank)}{more}",
+        f"{who} {what} {watch.phases.place(rank)}{more}",
         now,
         rank=rank,
         cause=name,
@@ -144,31 +148,33 @@ def _without_word(watch: Judge, now: float) -> Verdict:
     ended = f" with exit code {code}" if code is not None else ""
     text = "\n".join(watch.last_lines)
     if watch.log_ended and (watch.sample is None or watch.sample.root is None):
-        says = (
-            f"the log ends{_during(watch, None)}, without READY and without a failure"
+        place = watch.phases.place()
+        says = f"the log ends {place}, without READY and without a failure"
+    else:
+        says = f"the server ended{ended} {watch.phases.place()}"
+    if watch.log_is_full:
+        likely = "its log can't be written: the disk of the log is full"
+        cause: tuple[str, str, str] | None = (
+            *("log-disk-full", likely),
+            "make room there (df -h), or give --log FILE on another disk",
         )
     else:
-        says = f"the server ended{ended}{_during(watch, None)}"
-    cause = find_cause(text)
-    name, likely, next_step = cause or ("", "", "the last lines of the log are above")
-    details = [f"likely cause: {likely}"] if likely else []
-    details += [
-        "last lines of the log:",
-        *(f"  {one}" for one in list(watch.last_lines)[-8:]),
-    ]
+        cause = find_cause(text)
+    if cause is None and not watch.settings.has_log:
+        cause = "", "", "give --log FILE, too: it says why"
+    elif cause is None and not text:
+        cause = "", "", "it wrote nothing: is it the right command?"
+    name, likely, step = cause or ("", "", "the last lines of the log are above")
+    details = ([f"likely cause: {likely}"] if likely else []) + last_lines(watch)
     return watch.verdict(
-        Outcome.CRASHED, says, now, cause=name, next=next_step, details=tuple(details)
+        Outcome.CRASHED, says, now, cause=name, next=step, details=tuple(details)
     )
 
 
-def _during(watch: Judge, rank: str | None) -> str:
-    phases = watch.phases
-    span = phases.where(rank) if rank is not None else None
-    if phases.http_up is not None or span is None:
-        label = phases.label()
-    else:
-        label = span.label
-    return f" in {label}" if label != "ready" else " after it was ready"
+def last_lines(watch: Judge) -> list[str]:
+    """The end of the log under its heading; nothing of an empty one."""
+    lines = [f"  {one}" for one in list(watch.last_lines)[-8:]]
+    return ["last lines of the log:", *lines] if lines else []
 
 
 def _shorten(text: str) -> str:

@@ -27,7 +27,7 @@ def judge(watch: Judge, now: float) -> Verdict | None:
     whom = f"any of {count} ranks" if sample.ranks and count > 1 else "it"
     if quiet >= stall and watch.dumped_at >= watch.stall.quiet_since:
         says = (
-            f"hung in {watch.phases.label()}: no log line, no CPU, no GPU and nothing"
+            f"hung {watch.phases.place()}: no log line, no CPU, no GPU and nothing"
             f" read by {whom} for {show_seconds(quiet)}"
         )
         return _hung(watch, says, now)
@@ -35,7 +35,7 @@ def judge(watch: Judge, now: float) -> Verdict | None:
     since = watch.unmoving.since
     if since is not None and frozen >= 2 * stall and now - since >= stall:
         says = (
-            f"hung in {watch.phases.label()}: CPU or GPU is used, but no log line,"
+            f"hung {watch.phases.place()}: CPU or GPU is used, but no log line,"
             f" nothing read, and every rank at the same line for"
             f" {show_seconds(now - since)}: they wait for each other in a loop"
         )
@@ -43,31 +43,12 @@ def judge(watch: Judge, now: float) -> Verdict | None:
     return None
 
 
-def judge_unhealthy(watch: Judge, now: float) -> Verdict | None:
-    """UNHEALTHY: HTTP answers and the engine does not."""
-    if watch.sample is not None and watch.sample.watched and not watch.dumps:
-        return None
-    answer = watch.answers["/generate"]
-    alive = []
-    for path in ("/model_info", "/health"):
-        other = watch.answers.get(path)
-        if other is not None and other.status:
-            alive.append(f"{path} said {other.status} in {other.seconds:.2f} s")
-    if answer.late:
-        what = f"a request of one token had no answer in {show_seconds(answer.seconds)}"
-    elif answer.status:
-        what = f"a request of one token got {answer.status} ({answer.error})"
-    else:
-        what = f"no request gets through: {answer.error}"
-    also = f", while {' and '.join(alive)}" if alive else ""
-    return _standing(watch, Outcome.UNHEALTHY, f"ready, but {what}{also}", now)
-
-
 def _hung(watch: Judge, says: str, now: float) -> Verdict:
-    return _standing(watch, Outcome.HUNG, says, now)
+    return standing(watch, Outcome.HUNG, says, now)
 
 
-def _standing(watch: Judge, outcome: Outcome, says: str, now: float) -> Verdict:
+def standing(watch: Judge, outcome: Outcome, says: str, now: float) -> Verdict:
+    """With the stacks, and what they and the states of the processes tell."""
     assert watch.sample is not None or outcome is Outcome.UNHEALTHY
     processes = watch.sample.watched if watch.sample else ()
     groups = group(watch.dumps)

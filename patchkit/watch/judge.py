@@ -4,64 +4,25 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import Enum
 
-from patchkit.watch import crash, hang, slow
+from patchkit.watch import crash, gone, hang, slow, unhealthy
+from patchkit.watch.answers import Answer, Answers
 from patchkit.watch.clock import LogClock
 from patchkit.watch.events import Event, Kind, classify
 from patchkit.watch.lines import Line, parse
 from patchkit.watch.phases import Phases
 from patchkit.watch.progress import Meter, Progress, measure, show_seconds
+from patchkit.watch.settings import Settings, Until
 from patchkit.watch.stacks import Dump, Unmoving
 from patchkit.watch.stall import Sample, Stall
 from patchkit.watch.tracebacks import Collector
 from patchkit.watch.verdict import Outcome, Verdict
-
-
-class Until(str, Enum):
-    READY = "ready"
-    WEIGHTS = "weights"
-    GRAPHS = "graphs"
-    END = "end"  # goes on after ready
-
-
-@dataclass(frozen=True)
-class Settings:
-    """``stall`` and ``timeout`` in seconds. ``request``: whether READY is only believed
-    once a request was answered, within ``deadline`` seconds; ``url_given``: where to is
-    the user's word, and not read from the log."""
-
-    until: Until = Until.READY
-    stall: float = 60.0
-    timeout: float = 1800.0
-    deadline: float = 20.0
-    has_log: bool = True
-    request: bool = True
-    url_given: bool = False
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What an HTTP request came to. ``status`` 0: no answer; ``refused``: nobody
-    listens; ``late``: not within the deadline."""
-
-    path: str
-    at: float
-    seconds: float
-    status: int = 0
-    refused: bool = False
-    late: bool = False
-    error: str = ""
-
 
 #: Seconds from the first sign of a crash in which its traceback, and those of other
 #: ranks, may still come; and for which the log must then be silent.
 GRACE = 1.2
 SILENCE = 0.3
 LONGEST_GRACE = 1.8
-#: Requests that may find nobody before that counts.
-TRIES = 3
 
 
 class Judge:
@@ -75,7 +36,7 @@ class Judge:
         self.stall = Stall(began)
         self.unmoving = Unmoving()
         self.sample: Sample | None = None
-        self.answers: dict[str, Answer] = {}
+        self.answers = Answers(sure=bool(settings.url))
         self.dumps: tuple[Dump, ...] = ()
         self.dumped_at = 0.0
         #: the first line with which something gave up, and when it was seen
@@ -87,15 +48,17 @@ class Judge:
         self.gone: dict[str, int | None] = {}
         #: the rank that was gone while the server still lived
         self.first_gone: str | None = None
-        self.confirmed = False
-        self.failed_answers = 0
-        self._unreachable = 0
         self.log_ended = False
+        #: since when no process was seen to write the log; whether all were looked at
+        self.unwritten_since: float | None = None
+        self.surely_unwritten = False
+        #: whether the server can't write its log for want of room
+        self.log_is_full = False
         #: whether somebody asked the watch to end, of a server that is not ours
         self.interrupted = False
         self.notes: list[str] = []
         self._seen: dict[int, str] = {}
-        self._last_line = began
+        self.last_line = began
         self._batches_at_request = 0
 
     # -- feeding ----------------------------------------------------------------------
@@ -122,7 +85,7 @@ class Judge:
                 self.failed_at = now
             if event.kind is not Kind.ACCESS and line.text:
                 self.last_lines.append(line.text)
-                self._last_line = now
+                self.last_line = now
             events.append(event)
         return events
 
@@ -144,25 +107,22 @@ class Judge:
             self.failed_at = sample.at
 
     def feed_answer(self, answer: Answer) -> None:
-        self.answers[answer.path] = answer
-        if answer.path != "/generate":
-            return
         working = self.phases.batches > self._batches_at_request
-        if answer.status == 0 and not answer.late:
-            self._unreachable += 1
-            if self._unreachable >= TRIES and not self.settings.url_given:
-                self._note(f"no request was tried: {answer.error}")
-                self.confirmed = True
-        elif answer.late and working:
-            self._note("requests take long, but the engine is at work")
-        elif answer.late or answer.status >= 500:
-            self.failed_answers += 1
-        else:
-            self.confirmed = True
-        if 400 <= answer.status < 500:
-            self._note(
-                f"the test request was refused ({answer.status}): {answer.error}"
-            )
+        self.answers.feed(answer, working)
+        if not self.settings.has_log and self.answers.healthy:
+            self.phases.answers(answer.at)
+
+    def feed_writing(self, written: bool | None, now: float) -> None:
+        """Of a log whose server is not found: does a process write it?"""
+        if written:
+            self.unwritten_since = None
+            if self.is_up:
+                self.answers.untried(
+                    "the server was not found; --url http://host:port says where it is"
+                )
+        elif self.unwritten_since is None:
+            self.unwritten_since = now
+        self.surely_unwritten = written is False
 
     def feed_dumps(self, dumps: Sequence[Dump], at: float) -> None:
         self.dumps = tuple(dumps)
@@ -179,10 +139,13 @@ class Judge:
     @property
     def is_up(self) -> bool:
         """Whether the server says that it is ready."""
-        if self.settings.has_log:
-            return self.phases.ready is not None
-        health = self.answers.get("/health")
-        return health is not None and health.status == 200
+        return self.phases.ready is not None
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether it is ready, and that is believed."""
+        believed = self.answers.confirmed or not self.settings.request
+        return self.is_up and believed
 
     def request_sent(self) -> None:
         self._batches_at_request = self.phases.batches
@@ -190,8 +153,7 @@ class Judge:
     @property
     def troubled(self) -> bool:
         """Whether it says that it is ready and does not answer."""
-        unreachable = self._unreachable >= TRIES and not self.confirmed
-        return self.is_up and bool(self.failed_answers or unreachable)
+        return self.is_up and self.answers.troubled
 
     def wants_stacks(self, now: float, every: float) -> bool:
         """Whether the stacks are worth looking at (again, ``every`` seconds)."""
@@ -199,7 +161,8 @@ class Judge:
         if self.failed_at is not None or (self.is_up and not self.troubled):
             return False
         if self.troubled:
-            return not self.dumps
+            # an answer that says what is wrong needs none
+            return not self.dumps and not self.answers.latest["/generate"].status
         if self.quiet(now) >= stall:
             return self.dumped_at < self.stall.quiet_since
         frozen = now - self.stall.frozen_since >= stall
@@ -222,7 +185,13 @@ class Judge:
                 Outcome.REACHED, "every rank has loaded its weights", now
             )
         if until is Until.GRAPHS and self.phases.graphs_done():
-            return self.verdict(Outcome.REACHED, "every rank has its CUDA graphs", now)
+            return self._graphs(now)
+        unfit = unhealthy.judge_other(self, now)
+        if unfit is not None:
+            return unfit
+        over = gone.judge(self, now)
+        if over is not None:
+            return over
         if self.is_up:
             return self._when_up(now)
         if self.phases.stopping or self.log_ended:
@@ -234,6 +203,20 @@ class Judge:
             return slow.judge(self, now)
         return None
 
+    def _graphs(self, now: float) -> Verdict:
+        """The scheduler is up: after the graphs, or where there are none."""
+        told = self.phases.arguments
+        if self.phases.has_graphs():
+            says, cause = "every rank has its CUDA graphs", ""
+        else:
+            off = told is not None and not told.graphs
+            why = "they are disabled" if off else "no rank said that it captured any"
+            says, cause = (
+                f"the scheduler is up, without CUDA graphs: {why}",
+                "no-graphs",
+            )
+        return self.verdict(Outcome.REACHED, says, now, cause=cause)
+
     def verdict(
         self, outcome: Outcome, says: str, now: float, **more: object
     ) -> Verdict:
@@ -243,7 +226,7 @@ class Judge:
             "phase": self.phases.label(),
             "fraction": seen.fraction,
             "eta": seen.eta,
-            "notes": tuple(self.notes),
+            "notes": (*self.notes, *self.answers.notes),
             "was_ready": self.is_up,
         }
         return Verdict(outcome, says, **(fields | more))  # type: ignore[arg-type]
@@ -254,37 +237,44 @@ class Judge:
     def _after_failure(self, now: float) -> Verdict | None:
         assert self.failed_at is not None
         waited = now - self.failed_at
-        silent = now - self._last_line >= SILENCE
+        silent = now - self.last_line >= SILENCE
         over = self.log_ended or waited >= LONGEST_GRACE
         if not over and not (waited >= GRACE and silent):
             return None
         self.tracebacks.close()
-        self.phases.close_all(self.phases.last)
+        self.phases.over = True
         if self.phases.stopping and self.failure is None:
             return self._over(now)
         return crash.judge(self, now)
 
     def _when_up(self, now: float) -> Verdict | None:
         if self.troubled:
-            return hang.judge_unhealthy(self, now)
-        if self.settings.request and not self.confirmed:
-            return self._over(now) if self.log_ended else None
+            return unhealthy.judge(self, now)
+        if not self.is_confirmed:
+            if self.log_ended:
+                return self._over(now)
+            late = now - self.began >= self.settings.timeout
+            return slow.judge_unanswered(self, now) if late else None
         if self.settings.until is Until.END:
             return self._over(now) if self.phases.stopping or self.log_ended else None
-        answer = self.answers.get("/generate")
+        return self.verdict(Outcome.READY, self.ready_says(), now)
+
+    def ready_says(self) -> str:
+        """READY in a sentence."""
+        answer = self.answers.latest.get("/generate")
         spent = f"; a request took {answer.seconds:.1f} s" if answer else ""
         if self.phases.began is not None and self.phases.ready is not None:
-            took = show_seconds(self.phases.ready - self.phases.began)
+            # the stamp of a line is of the second in which it was written
+            took = show_seconds(max(0.0, self.phases.ready - self.phases.began))
             spent = f" after {took}{spent}"
-        return self.verdict(Outcome.READY, f"the server is ready{spent}", now)
+        return f"the server is ready{spent}"
 
     def _interrupted(self, now: float) -> Verdict:
-        was_ready = self.is_up and (self.confirmed or not self.settings.request)
         says = (
             f"the watch was asked to end, {self.phases.place()}; the server is left"
             " as it is"
         )
-        return self.verdict(Outcome.STOPPED, says, now, was_ready=was_ready)
+        return self.verdict(Outcome.STOPPED, says, now, was_ready=self.is_confirmed)
 
     def _over(self, now: float) -> Verdict | None:
         """It stops because it was asked to, or the log has ended."""
@@ -299,7 +289,7 @@ class Judge:
         cried = any(one.bare for one in self.tracebacks.found)
         if lives and not cried and not self.phases.stopping:
             return slow.judge(self, now)
-        self.phases.close_all(self.phases.last)
+        self.phases.over = True
         if self.phases.stopping:
             says = "the server was asked to end, and ended"
             return self.verdict(Outcome.STOPPED, says, now)

@@ -7,8 +7,8 @@ from typing import Protocol
 
 from patchkit.errors import UsageError
 from patchkit.watch.events import Event
-from patchkit.watch.judge import Settings
 from patchkit.watch.progress import Progress
+from patchkit.watch.settings import Settings
 from patchkit.watch.verdict import Verdict
 
 
@@ -49,6 +49,9 @@ class View(Protocol):
     def event(self, event: Event) -> None: ...
     def status(self, status: Status) -> None: ...
     def log(self, data: bytes) -> None: ...
+    def ready(self, says: str) -> None:
+        """It got ready, and the watch goes on."""
+
     def decided(self, verdict: Verdict) -> None:
         """At once; a server that we started may take its time to end then."""
 

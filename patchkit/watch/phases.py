@@ -60,6 +60,8 @@ class Phases:
     ready: float | None = None
     batches: int = 0
     stopping: bool = False
+    #: whether nothing more will come: what still lasts has ended with the last line
+    over: bool = False
     #: lines that tell of progress
     told: int = 0
     _weights: dict[str, int] = field(default_factory=dict)
@@ -99,6 +101,13 @@ class Phases:
         """The server's process was started then, whatever the log says."""
         if self.began is None or at < self.began:
             self.began, self.start_known = at, True
+
+    def answers(self, at: float) -> None:
+        """Without a log READY is when it first said that it is well."""
+        if self.began is None:
+            self.began = at
+        if self.ready is None:
+            self.ready = self.last = at
 
     def close_all(self, at: float) -> None:
         for span in self.spans:
@@ -147,11 +156,17 @@ class Phases:
         behind = min(here, key=self._position)
         return behind.label if behind.ended is None else f"after {behind.label}"
 
-    def place(self) -> str:
-        """ "in weights target", "after weights target", "after it was ready"."""
+    def place(self, rank: str | None = None) -> str:
+        """ "in weights target", "after weights target", "after it was ready": where the
+        server is, or a rank."""
+        span = self.where(rank) if rank is not None else None
         label = self.label()
+        if span is not None and self.http_up is None and self.ready is None:
+            label = span.label if span.ended is None else f"after {span.label}"
         if label == "ready":
             return "after it was ready"
+        if label == "scheduler up":
+            return "after the scheduler was up"
         return label if label.startswith("after ") else f"in {label}"
 
     def since(self) -> float:
@@ -201,12 +216,16 @@ class Phases:
         """Whether every graph is captured: the scheduler is up only then."""
         return bool(self.scheduling or self.http_up or self.ready)
 
+    def has_graphs(self) -> bool:
+        """Whether a rank captured any."""
+        return any(one.stage is Stage.GRAPHS for one in self.spans)
+
     def durations(self, now: float | None = None) -> list[tuple[str, float]]:
         """Seconds of each phase, over all ranks: from its first begin to its last end,
         ``now`` if it lasts; what lies in front of the first is ``start``."""
         if self.began is None:
             return []
-        now = self.last if now is None else now
+        now = self.last if now is None or self.over else now
         found: dict[str, list[float]] = {}
         for span in self.spans:
             end = span.ended if span.ended is not None else now

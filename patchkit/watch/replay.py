@@ -6,8 +6,9 @@ import time
 from dataclasses import replace
 
 from patchkit.errors import UsageError
-from patchkit.watch.judge import Judge, Settings
+from patchkit.watch.judge import Judge
 from patchkit.watch.lines import Splitter
+from patchkit.watch.settings import Settings
 from patchkit.watch.verdict import Verdict
 
 

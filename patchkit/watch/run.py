@@ -8,31 +8,32 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 from patchkit.errors import UsageError
 from patchkit.watch import dumping
+from patchkit.watch.asking import Asking, Due
 from patchkit.watch.child import Child
 from patchkit.watch.extras import need
 from patchkit.watch.follow import Log, LogFile, LogPipe
 from patchkit.watch.gpu import Gpus
-from patchkit.watch.judge import Judge, Until
+from patchkit.watch.judge import Judge
 from patchkit.watch.lines import last_stamp
 from patchkit.watch.loading import Loading
 from patchkit.watch.locate import find_server, log_of, open_tree
 from patchkit.watch.options import Options, Status, View, needs
-from patchkit.watch.probe import CHEAP, SOON, Probe
 from patchkit.watch.processes import Tree
+from patchkit.watch.settings import Until
+from patchkit.watch.signals import caught
 from patchkit.watch.stall import Sample
 from patchkit.watch.usage import CpuUse
 from patchkit.watch.verdict import Outcome, Verdict
+from patchkit.watch.writers import is_written
 from patchkit.watch.zone import zone_skew
 
-#: Seconds between looks at the log, at the processes, for a server, at /health.
-TICK, SAMPLE, SEARCH, HEALTH = 0.1, 0.5, 1.0, 2.0
-#: Seconds between two requests to a server that is watched after it got ready.
-AGAIN = 30.0
+#: Seconds between looks at the log, at the processes, for a server, for who writes
+#: the log of one that is not found.
+TICK, SAMPLE, SEARCH, WRITERS = 0.1, 0.5, 1.0, 2.0
 
 
 class Watch:
@@ -47,11 +48,11 @@ class Watch:
         self.tree: Tree | None = None
         self.loading = Loading()
         self.gpus = Gpus()
-        self.probe: Probe | None = None
+        self.asking = Asking(self.judge, self._find_url, options.key, self._clock)
         self._offered: list[int] = []
         self._cpu = CpuUse()
-        self._due: dict[str, float] = {}
-        self._signals = 0
+        self._due = Due()
+        self._announced = self._hurry = False
         self._loaded: dict[int, int] = {}
         self.log_path: Path | None = None
         self._log: Log | None = None
@@ -61,21 +62,19 @@ class Watch:
     def run(self) -> Verdict:
         """Until there is a verdict. A server that we started ends with us, unless it
         got to where it should, or ``keep``."""
-        before = self._catch_signals()
-        verdict = None
-        try:
-            self._start()
-            while verdict is None:
-                self._step()
-                verdict = self.judge.decide(self._clock())
-                if verdict is None:
-                    time.sleep(TICK)
-            self.view.decided(verdict)
-            return verdict
-        finally:
-            self._end(verdict)
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        with caught(self._on_signal):
+            verdict = None
+            try:
+                self._start()
+                while verdict is None:
+                    self._step()
+                    verdict = self.judge.decide(self._clock())
+                    if verdict is None:
+                        time.sleep(TICK)
+                self.view.decided(verdict)
+                return verdict
+            finally:
+                self._end(verdict)
 
     def _start(self) -> None:
         options = self.options
@@ -95,26 +94,25 @@ class Watch:
 
     def _step(self) -> None:
         now = self._clock()
-        if self.tree is None and self._is_due("search", SEARCH):
+        if self.tree is None and self._due("search", SEARCH):
             self._search()
         self._read_log(limit=0.5)
-        if self._is_due("sample", SAMPLE):
+        if self.tree is None:
+            self._look_for_writers()
+        if self._due("sample", SAMPLE):
             self._sample()
-        self._ask()
+        self.asking.step()
         if self.judge.wants_stacks(now, max(1.0, self.judge.settings.stall / 4)):
             self._take_stacks()
+        goes_on = self.judge.settings.until is Until.END
+        if goes_on and self.judge.is_confirmed and not self._announced:
+            self._announced = True
+            self.view.ready(self.judge.ready_says())
         self.view.status(self._status(self._clock()))
 
     def _clock(self) -> float:
         """Wall time that never jumps."""
         return self._wall + time.monotonic() - self._began
-
-    def _is_due(self, what: str, every: float) -> bool:
-        now = time.monotonic()
-        if now < self._due.get(what, 0.0):
-            return False
-        self._due[what] = now + every
-        return True
 
     # -- the log ----------------------------------------------------------------------
 
@@ -176,6 +174,15 @@ class Watch:
         self._know_start(self.tree)
         self.view.say(f"the server is process {pid}")
 
+    def _look_for_writers(self) -> None:
+        """Of a log whose server is not found: is it over, or only out of sight?"""
+        judge, now = self.judge, self._clock()
+        silent = now - judge.last_line >= WRITERS
+        if self._log is None or not silent or not self._due("writers", WRITERS):
+            return
+        path = self.log_path
+        judge.feed_writing(is_written(path) if path is not None else True, now)
+
     def _know_start(self, tree: Tree) -> None:
         if self._log is None or isinstance(self._log, LogFile):
             self.judge.clock.not_before = tree.started - 2.0
@@ -210,6 +217,8 @@ class Watch:
         checkpoint = self.loading.checkpoint
         code = self.child.exit_code if self.child else self.tree.exit_code()
         alive = self.child.exit_code is None if self.child else self.tree.alive
+        if not alive and self.child is not None:
+            self.judge.log_is_full |= self.child.log_is_full
         sample = Sample(
             now,
             alive,
@@ -228,13 +237,13 @@ class Watch:
     def _look_at_weights(self, pids: Mapping[int, str]) -> None:
         """The kernel goes through a rank's pages for this: not too often, and not once
         the weights are there."""
-        if self.judge.phases.graphs_done() or not self._is_due("weights", SAMPLE):
+        if self.judge.phases.graphs_done() or not self._due("weights", SAMPLE):
             return
         began = time.monotonic()
         self._loaded = self.loading.look(pids)
         took = time.monotonic() - began
         often = self.judge.settings.stall / 4
-        self._due["weights"] = began + max(SAMPLE, min(20 * took, often))
+        self._due.put_off("weights", max(SAMPLE, min(20 * took, often)))
 
     def _take_stacks(self) -> None:
         sample = self.judge.sample
@@ -252,38 +261,11 @@ class Watch:
         dumps = dumping.take(whom, self._offered, reader, stopped)
         self.judge.feed_dumps(dumps, self._clock())
 
-    # -- by HTTP ----------------------------------------------------------------------
-
-    def _ask(self) -> None:
-        judge = self.judge
-        settings = judge.settings
-        if self.probe is None:
-            url = self.options.url or self._url_of_log()
-            if not url or (settings.has_log and not settings.request):
-                return
-            self.probe = Probe(url, self.options.key, self._clock)
-        for answer in self.probe.answers():
-            judge.feed_answer(answer)
-        if not judge.is_up:
-            # with a log nobody is asked before it says READY
-            if not settings.has_log and self._is_due("health", HEALTH):
-                self.probe.ask("/health", settings.deadline + 5)
-            return
-        if not settings.request:
-            return
-        if self.probe.is_asking("/generate"):
-            # it takes long: is anybody there?
-            if self._is_due("others", HEALTH):
-                self.probe.ask(CHEAP[0], SOON)
-                self.probe.ask("/health", settings.deadline + 5)
-        elif self._is_due("again", AGAIN if judge.confirmed else HEALTH):
-            judge.request_sent()
-            self.probe.ask("/generate", settings.deadline)
-            soon = min(HEALTH, settings.deadline / 2)
-            self._due["others"] = time.monotonic() + soon
-
-    def _url_of_log(self) -> str:
+    def _find_url(self) -> str:
+        """The user's word, else what the log of a server says that was found."""
         told = self.judge.phases.arguments
+        if self.options.url:
+            return self.options.url
         if told is None or not told.port or self.tree is None:
             return ""
         return f"http://127.0.0.1:{told.port}"
@@ -310,20 +292,11 @@ class Watch:
 
     # -- the end ----------------------------------------------------------------------
 
-    def _catch_signals(self) -> dict[int, Any]:
-        """A server that we started gets the signals that we get; a terminal that is
-        closed (SIGHUP) asks it to end, unless nohup says that it is nothing to us."""
-        before: dict[int, Any] = {}
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
-                before[number] = signal.signal(number, self._on_signal)
-        return before
-
-    def _on_signal(self, number: int, frame: object) -> None:
-        self._signals += 1
-        if self._signals > 1:
-            raise KeyboardInterrupt
-        if self.child is None:
+    def _on_signal(self, number: int, count: int) -> None:
+        """A server that we started gets the signals that we get, and ends us with it;
+        a second signal does not wait for that."""
+        self._hurry = count > 1
+        if self.child is None or self._hurry:
             self.judge.interrupted = True
             return
         self.judge.phases.stopping = True
@@ -342,7 +315,8 @@ class Watch:
         if reached and self.judge.settings.until is not Until.END:
             return
         self.was_ended = self.child.exit_code is None
-        self.child.end(self.tree.processes() if self.tree is not None else ())
+        others = self.tree.processes() if self.tree is not None else ()
+        self.child.end(others, patient=not self._hurry)
 
 
 def watch(options: Options, view: View) -> tuple[Verdict, Watch]:

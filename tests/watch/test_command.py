@@ -181,7 +181,7 @@ def test_unhealthy(started):
 def test_a_server_that_goes_deaf_after_it_was_ready(tmp_path):
     """Watched on; asked each second instead of each half minute."""
     script = (
-        "import sys; from patchkit.watch import run; run.AGAIN = 1.0\n"
+        "import sys; from patchkit.watch import asking; asking.AGAIN = 1.0\n"
         "from patchkit import cli; sys.exit(cli.run(sys.argv[1:]))"
     )
     done = subprocess.run(
@@ -284,7 +284,8 @@ def test_replay_of_a_log_that_is_not_finished(tmp_path):
     done = run("--replay", log)
     assert done.returncode == 5
     assert (
-        "the log ends in weights after 1 min 00 s, at 25% (1/4 shards)" in done.stdout
+        "the log ends in weights, 1 min 00 s after its start, at 25% (1/4 shards)"
+        in done.stdout
     )
     (tmp_path / "empty").touch()
     assert run("--replay", tmp_path / "empty").returncode == 5

@@ -9,9 +9,10 @@ from __future__ import annotations
 import pytest
 from support import ROOT
 
-from patchkit.watch.judge import Judge, Settings
+from patchkit.watch.judge import Judge
 from patchkit.watch.lines import Splitter
 from patchkit.watch.replay import replay
+from patchkit.watch.settings import Settings
 from patchkit.watch.timeline import timeline_svg
 from patchkit.watch.verdict import Outcome
 

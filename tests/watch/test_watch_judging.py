@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from watchkit import BEGAN, Play, stamp, traceback
 
-from patchkit.watch.judge import Until
+from patchkit.watch.settings import Until
 from patchkit.watch.stacks import Dump, Frame
 from patchkit.watch.verdict import Outcome
 
@@ -73,11 +73,11 @@ def test_an_engine_that_answers_with_an_error():
     play = Play(request=True).ready()
     play.answer("/generate", status=500, error="boom").dumps(STACKS).wait(1)
     assert play.verdict.outcome is Outcome.UNHEALTHY
-    assert "got 500 (boom)" in play.verdict.says
+    assert "with 500: boom" in play.verdict.says
 
 
 def test_nobody_listens_at_the_url_that_was_given():
-    play = Play(request=True, url_given=True).ready()
+    play = Play(request=True, url="http://x").ready()
     for _ in range(3):
         play.answer("/generate", refused=True, error="refused")
     play.dumps(STACKS).wait(1)
@@ -189,6 +189,7 @@ def test_a_crash_in_a_log_that_goes_on():
             "RuntimeError: NCCL error in: NCCL.cpp:1, unhandled system error",
             "peer-lost", "",
         ),
+        ("OSError: [Errno 28] No space left on device: '/tmp/x'", "disk-full", ""),
         ("ZeroDivisionError: division by zero", "", ""),
     ],
 )  # fmt: skip
@@ -385,7 +386,7 @@ def test_a_load_that_reads_is_slow_and_not_hung():
     assert play.verdict.outcome is Outcome.LOADING and play.verdict.exit_code == 5
     assert play.verdict.fraction == pytest.approx(0.09, abs=0.01)
     assert play.verdict.eta == pytest.approx((1 - 0.09) / 0.00075, rel=0.1)
-    assert "still loading: weights" in play.verdict.says
+    assert "still loading, in weights" in play.verdict.says
 
 
 def test_other_nodes_are_waited_for():

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 
-from patchkit.watch.judge import Answer, Judge, Settings
+from patchkit.watch.answers import Answer
+from patchkit.watch.judge import Judge
+from patchkit.watch.settings import Settings
 from patchkit.watch.stall import ProcessSample, Sample
 
 BEGAN = 1_796_000_000.0

@@ -1,0 +1,59 @@
+"""Does any process write a log? By the open files in /proc."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+#: File systems that other machines write to, too.
+_SHARED = ("nfs", "cifs", "smb", "fuse", "9p", "virtiofs", "lustre", "ceph", "gpfs")
+
+
+def is_written(path: Path) -> bool | None:
+    """Whether a process has it open to write; ``None`` if that can't be known: of
+    another user's log, where not all may be looked at, or on a shared file system."""
+    try:
+        log = os.stat(path)
+    except OSError:
+        return None
+    denied = False
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            for file in _open_to_write(pid, log):
+                if file and int(pid) != os.getpid():
+                    return True
+        except PermissionError:
+            denied = True
+        except OSError:  # it ended
+            continue
+    if denied and log.st_uid != os.geteuid():
+        return None
+    return None if _is_shared(path) else False
+
+
+def _open_to_write(pid: str, log: os.stat_result) -> Iterator[str]:
+    for entry in os.scandir(f"/proc/{pid}/fd"):
+        try:
+            found = os.stat(entry.path)
+            if (found.st_dev, found.st_ino) != (log.st_dev, log.st_ino):
+                continue
+            told = Path(f"/proc/{pid}/fdinfo/{entry.name}").read_text()
+        except OSError:  # closed meanwhile
+            continue
+        flags = int(told.split("flags:")[1].split()[0], 8)
+        if flags & os.O_ACCMODE != os.O_RDONLY:
+            yield entry.name
+
+
+def _is_shared(path: Path) -> bool:
+    """By the kind of the file system that is mounted the deepest above it."""
+    best, kind = "", ""
+    real = os.path.realpath(path)
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as file:
+        for line in file:
+            fields, _, rest = line.partition(" - ")
+            place = fields.split()[4]
+            if len(place) >= len(best) and Path(real).is_relative_to(place):
+                best, kind = place, rest.split()[0]
+    return kind.startswith(_SHARED)
