@@ -103,7 +103,8 @@ def cli() -> None:
     aux-hidden-state capture of EAGLE-3; idempotent, revertible, tracked with git.
 
     Exit codes: 0 done or nothing to do; 1 the answer is no; 2 usage; 3 refused,
-    nothing written; 4 can't run here; 70 a bug of ours.
+    nothing written; 4 can't run here; 5 time was up (verify, watch); 70 a bug of ours;
+    130 interrupted.
     """
 
 

@@ -11,7 +11,7 @@ import click
 
 from patchkit.cli.options import JSON
 from patchkit.cli.terminal import style_for
-from patchkit.cli.watchview import print_event, say, view_of, write
+from patchkit.cli.watchview import print_event, print_line, say, view_of, write
 from patchkit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -29,9 +29,12 @@ class _Duration(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         if isinstance(value, float):
             return value
         try:
-            return durations_of(str(value))
+            seconds = durations_of(str(value))
         except ValueError:
             self.fail(f"{value!r} is no time; give 90s, 30m or 1h30m", param, ctx)
+        if not seconds:
+            self.fail(f"{value!r} is no time to wait; give 1s or more", param, ctx)
+        return seconds
 
 
 @click.command()
@@ -101,13 +104,18 @@ def watch(
     patchkit watch --url http://127.0.0.1:8000 --log server.log
     patchkit watch -- python -m sglang.launch_server ...
 
-    The second form starts the server, passes its log on and watches it. Exit 0: READY
-    (or what --until asks for); 1: CRASHED, HUNG, UNHEALTHY, or it was stopped before it
-    was ready; 5: the timeout came while it was still loading.
+    The second form starts the server, passes its log on and watches it.
+
+    Exit codes: 0 READY (or what --until asks for), or it was stopped once it was ready;
+    1 CRASHED, HUNG, UNHEALTHY, or it was stopped before; 2 usage; 4 can't run here;
+    5 the timeout came while it was still loading; 130 a third ^C or SIGTERM, which
+    waits for nothing; 70 a bug of ours.
     """
     from patchkit.watch.settings import Settings, Until
 
     _check_picture(picture)
+    # a file that it comes from ends with a line end
+    key = (api_key or "").strip() or None
     chosen = Until(until or ("end" if command else "ready"))
     settings = Settings(
         chosen,
@@ -116,22 +124,25 @@ def watch(
         deadline,
         request=not no_request,
         url=url,
-        key=bool(api_key),
+        key=bool(key),
     )
+    from patchkit.watch.options import Options, needs_of_replay
+
+    options = Options(settings, url, log, pid or 0, key, tuple(command), keep)
     if replay is not None:
+        needs_of_replay(replay, options)
         return _replay(replay, settings, picture, as_json)
-    from patchkit.watch.options import Options
     from patchkit.watch.run import watch
 
-    options = Options(settings, url, log, pid or 0, api_key, tuple(command), keep)
     with view_of(options, as_json) as view:
         verdict, watched = watch(options, view)
     child: dict[str, Any] = {}
     if watched.child is not None:
         child["child_pid"] = watched.child.pid
         child["child_exit_code"] = watched.child.exit_code
+        child["child_was_ended"] = watched.was_ended
     child["log"] = str(watched.log_path) if watched.log_path else None
-    _answer(verdict, as_json, child, to_stderr=bool(command) and not as_json)
+    _answer(verdict, as_json, child, to_stderr=bool(command))
     if picture is not None:
         _draw(picture, watched.judge, verdict)
     return verdict.exit_code
@@ -140,7 +151,7 @@ def watch(
 def _replay(name: str, settings: Any, picture: Path | None, as_json: bool) -> int:
     from patchkit.watch.replay import replay
 
-    judge, verdict = replay(name, settings)
+    judge, verdict = replay(name, settings, print_line if as_json else None)
     _answer(verdict, as_json, {"log": name}, to_stderr=False)
     if picture is not None:
         _draw(picture, judge, verdict)
@@ -150,13 +161,17 @@ def _replay(name: str, settings: Any, picture: Path | None, as_json: bool) -> in
 def _answer(
     verdict: Verdict, as_json: bool, more: dict[str, Any], *, to_stderr: bool
 ) -> None:
-    from patchkit.watch.text import verdict_text
+    from patchkit.watch.text import about_server, verdict_text
 
     if as_json:
         print_event("verdict", verdict.to_json() | more)
         return
     stream = sys.stderr if to_stderr else sys.stdout
-    write(stream, verdict_text(verdict, style_for(stream)) + "\n")
+    server = []
+    if "child_pid" in more:
+        runs, ended = more["child_exit_code"] is None, more["child_was_ended"]
+        server = about_server(more["child_pid"], runs, ended, more["log"])
+    write(stream, verdict_text(verdict, style_for(stream), server) + "\n")
 
 
 def _check_picture(picture: Path | None) -> None:

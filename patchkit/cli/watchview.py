@@ -192,19 +192,7 @@ class _Events:
         print_event("decided", value)
 
     def event(self, event: Event) -> None:
-        from patchkit.watch.events import Kind
-
-        shown = (Kind.BEGIN, Kind.END, Kind.HTTP_UP, Kind.READY, Kind.FAILURE)
-        if event.kind in shown:
-            print_event(
-                event.kind.value.replace(" ", "-"),
-                {
-                    "rank": event.line.rank,
-                    "stage": event.stage.value,
-                    "name": event.name,
-                    "text": event.line.text[:500],
-                },
-            )
+        print_line(event)
 
     def status(self, status: Status) -> None:
         from patchkit.watch.text import status_json
@@ -214,6 +202,17 @@ class _Events:
             return
         self._phase, self._at = status.phase, now
         print_event("status", status_json(status))
+
+
+def print_line(event: Event, at: float | None = None) -> None:
+    """What a line of the log says, if programs care; ``at``: when, if not now."""
+    from patchkit.watch.events import Kind
+    from patchkit.watch.text import event_json
+
+    if event.kind in (Kind.BEGIN, Kind.END, Kind.HTTP_UP, Kind.READY, Kind.FAILURE):
+        when = {} if at is None else {"time": at or None}
+        name = event.kind.value.replace(" ", "-")
+        print_event(name, event_json(event) | when)
 
 
 def print_event(name: str, value: dict[str, Any]) -> None:

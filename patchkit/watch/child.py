@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,14 +71,17 @@ class Child:
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(number)
 
-    def end(self, others: Iterable[Any], *, patient: bool = True) -> None:
+    def end(
+        self, others: Iterable[Any], patient: Callable[[], bool] = lambda: True
+    ) -> None:
         """Ask it to end, then end it and ``others``, the processes it started: a rank
-        that hangs, or is stopped, ends only by SIGKILL."""
+        that hangs, or is stopped, ends only by SIGKILL. ``patient``: whether it is
+        still given time."""
         others = list(others)
-        if patient and self.exit_code is None:
+        if patient() and self.exit_code is None:
             self.signal(signal.SIGTERM)
             deadline = time.monotonic() + GRACE
-            while self.exit_code is None and time.monotonic() < deadline:
+            while patient() and self.exit_code is None and time.monotonic() < deadline:
                 time.sleep(0.05)
         kill_all(others)
         with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -30,6 +30,11 @@ class LogClock:
         self._sure = False
         self._old = False
 
+    @property
+    def at(self) -> float:
+        """When the last line was written; 0 if that can't be said."""
+        return self._now
+
     def guess(self, stamp: float, written: float, zone: float | None) -> float:
         """The skew, from the last ``stamp`` in a log that was last ``written`` then;
         ``zone``: what the zone of the server's process makes of it, if that is known.

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from patchkit.watch import crash, gone, hang, slow, unhealthy
+from patchkit.watch import crash, gone, hang, reached, slow, unhealthy
 from patchkit.watch.answers import Answer, Answers
 from patchkit.watch.clock import LogClock
 from patchkit.watch.events import Event, Kind, classify
 from patchkit.watch.lines import Line, parse
 from patchkit.watch.phases import Phases
-from patchkit.watch.progress import Meter, Progress, measure, show_seconds
+from patchkit.watch.progress import Meter, Progress, measure
 from patchkit.watch.settings import Settings, Until
 from patchkit.watch.stacks import Dump, Unmoving
 from patchkit.watch.stall import Sample, Stall
@@ -54,8 +54,8 @@ class Judge:
         self.surely_unwritten = False
         #: whether the server can't write its log for want of room
         self.log_is_full = False
-        #: whether somebody asked the watch to end, of a server that is not ours
-        self.interrupted = False
+        #: what becomes of the server, once somebody asked the watch to end
+        self.interrupted = ""
         self.notes: list[str] = []
         self._seen: dict[int, str] = {}
         self.last_line = began
@@ -91,7 +91,7 @@ class Judge:
 
     def feed_sample(self, sample: Sample) -> None:
         self.sample = sample
-        self.meter.feed(sample)
+        self.meter.feed(sample, self.phases.drafting())
         self.stall.feed(sample, self.phases.told)
         alive = {one.pid for one in sample.ranks if one.state != "Z"}
         ended = {one.pid: one.status for one in sample.ranks if one.state == "Z"}
@@ -179,19 +179,11 @@ class Judge:
             return self._interrupted(now)
         if self.failed_at is not None:
             return self._after_failure(now)
-        until = self.settings.until
-        if until is Until.WEIGHTS and self.phases.weights_done():
-            return self.verdict(
-                Outcome.REACHED, "every rank has loaded its weights", now
-            )
-        if until is Until.GRAPHS and self.phases.graphs_done():
-            return self._graphs(now)
-        unfit = unhealthy.judge_other(self, now)
-        if unfit is not None:
-            return unfit
-        over = gone.judge(self, now)
-        if over is not None:
-            return over
+        early = (reached.judge_on_the_way, unhealthy.judge_other, gone.judge)
+        for one in early:
+            found = one(self, now)
+            if found is not None:
+                return found
         if self.is_up:
             return self._when_up(now)
         if self.phases.stopping or self.log_ended:
@@ -202,20 +194,6 @@ class Judge:
         if now - self.began >= self.settings.timeout:
             return slow.judge(self, now)
         return None
-
-    def _graphs(self, now: float) -> Verdict:
-        """The scheduler is up: after the graphs, or where there are none."""
-        told = self.phases.arguments
-        if self.phases.has_graphs():
-            says, cause = "every rank has its CUDA graphs", ""
-        else:
-            off = told is not None and not told.graphs
-            why = "they are disabled" if off else "no rank said that it captured any"
-            says, cause = (
-                f"the scheduler is up, without CUDA graphs: {why}",
-                "no-graphs",
-            )
-        return self.verdict(Outcome.REACHED, says, now, cause=cause)
 
     def verdict(
         self, outcome: Outcome, says: str, now: float, **more: object
@@ -257,23 +235,11 @@ class Judge:
             return slow.judge_unanswered(self, now) if late else None
         if self.settings.until is Until.END:
             return self._over(now) if self.phases.stopping or self.log_ended else None
-        return self.verdict(Outcome.READY, self.ready_says(), now)
-
-    def ready_says(self) -> str:
-        """READY in a sentence."""
-        answer = self.answers.latest.get("/generate")
-        spent = f"; a request took {answer.seconds:.1f} s" if answer else ""
-        if self.phases.began is not None and self.phases.ready is not None:
-            # the stamp of a line is of the second in which it was written
-            took = show_seconds(max(0.0, self.phases.ready - self.phases.began))
-            spent = f" after {took}{spent}"
-        return f"the server is ready{spent}"
+        return reached.judge_ready(self, now)
 
     def _interrupted(self, now: float) -> Verdict:
-        says = (
-            f"the watch was asked to end, {self.phases.place()}; the server is left"
-            " as it is"
-        )
+        place, left = self.phases.place(), self.interrupted
+        says = f"the watch was asked to end, {place}; the server {left}"
         return self.verdict(Outcome.STOPPED, says, now, was_ready=self.is_confirmed)
 
     def _over(self, now: float) -> Verdict | None:

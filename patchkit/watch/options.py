@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from patchkit.errors import UsageError
+from patchkit.watch.address import check_url
 from patchkit.watch.events import Event
 from patchkit.watch.progress import Progress
 from patchkit.watch.settings import Settings
@@ -68,4 +69,31 @@ def needs(options: Options) -> None:
         raise UsageError(
             "a command is started by patchkit, so --pid and --log - make no sense",
             hint="leave them out; --log FILE says where its log goes",
+        )
+    if options.url:
+        check_url(options.url)
+    if options.key is not None and not (
+        options.key.isascii() and options.key.isprintable()
+    ):
+        # not to be shown: it is a secret
+        raise UsageError(
+            "the key has characters that no HTTP header may hold",
+            hint="look at --api-key and PATCHKIT_API_KEY",
+        )
+
+
+def needs_of_replay(name: str, options: Options) -> None:
+    """Raise UsageError for what makes no sense with a finished log."""
+    given = {
+        "--log": options.log,
+        "--url": options.url,
+        "--pid": options.pid,
+        "--keep": options.keep,
+        "a command": options.command,
+    }
+    some = " and ".join(what for what, value in given.items() if value)
+    if some:
+        raise UsageError(
+            f"--replay explains a log that is finished, so {some} makes no sense",
+            hint=f"patchkit watch --replay {name}; or leave --replay out",
         )

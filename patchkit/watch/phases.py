@@ -6,42 +6,7 @@ from dataclasses import dataclass, field
 
 from patchkit.watch.events import Arguments, Event, Kind, Stage, read_arguments
 from patchkit.watch.ranks import join_ranks, rank_order
-
-TARGET, DRAFT = "target", "draft"
-
-#: Label of the server's own spans, those of no rank.
-SERVER = "server"
-
-
-@dataclass
-class Span:
-    """One stage of one rank. ``name`` as the log has it ("Capture draft cuda graph");
-    ``ended`` is ``None`` while it lasts. Times are seconds since the epoch."""
-
-    rank: str
-    stage: Stage
-    model: str
-    name: str
-    began: float
-    ended: float | None = None
-
-    @property
-    def label(self) -> str:
-        return " ".join(one for one in (self.stage.value, self.model) if one)
-
-
-@dataclass
-class Bar:
-    """A progress bar: ``done`` of ``total``; ``began`` when it was first seen."""
-
-    stage: Stage
-    model: str
-    name: str
-    done: int
-    total: int
-    began: float
-    at: float
-    first: int = 0
+from patchkit.watch.spans import DRAFT, SERVER, TARGET, Bar, Span
 
 
 @dataclass
@@ -212,6 +177,10 @@ class Phases:
         ready = [rank for rank, count in ended.items() if count >= need]
         return len(ready) >= expected and len(ready) == len(self.ranks)
 
+    def drafting(self) -> bool:
+        """Whether a rank has begun to load the draft."""
+        return any(count > 1 for count in self._weights.values())
+
     def graphs_done(self) -> bool:
         """Whether every graph is captured: the scheduler is up only then."""
         return bool(self.scheduling or self.http_up or self.ready)
@@ -225,7 +194,8 @@ class Phases:
         ``now`` if it lasts; what lies in front of the first is ``start``."""
         if self.began is None:
             return []
-        now = self.last if now is None or self.over else now
+        over = now is None or (self.over and self.last)
+        now = self.last if over or now is None else now
         found: dict[str, list[float]] = {}
         for span in self.spans:
             end = span.ended if span.ended is not None else now
@@ -288,7 +258,8 @@ class Phases:
         name = event.name.partition("(")[0].strip()
         here = [s for s in self.spans if s.stage is event.stage and s.ended is None]
         model = here[-1].model if here else ""
-        same = now is not None and (now.name, now.total) == (name, event.total)
+        told = (model, name, event.total)
+        same = now is not None and (now.model, now.name, now.total) == told
         if now is not None and same and event.done >= now.done:
             now.done, now.at = event.done, at
         else:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from patchkit.watch.events import Stage
 from patchkit.watch.phases import Phases
+from patchkit.watch.spans import DRAFT
 from patchkit.watch.stall import Sample
 
 #: Seconds over which the rate is taken.
@@ -31,12 +32,16 @@ class Meter:
     def __init__(self) -> None:
         self.name = ""
         self.total = 0
+        #: whether it is the draft's
+        self.drafting = False
         self.loaded: dict[str, int] = {}
         self._history: deque[tuple[float, float]] = deque()
 
-    def feed(self, sample: Sample) -> None:
+    def feed(self, sample: Sample, drafting: bool = False) -> None:
+        """``drafting``: whether a rank has begun to load the draft."""
         if (sample.checkpoint_name, sample.checkpoint) != (self.name, self.total):
             self.name, self.total = sample.checkpoint_name, sample.checkpoint
+            self.drafting = drafting
             self.loaded = {}
             self._history.clear()
         if not self.total:
@@ -73,7 +78,7 @@ def measure(phases: Phases, meter: Meter, now: float) -> Progress:
     bar = phases.bar
     label = phases.label()
     counted, fraction, eta = "", None, None
-    if bar is not None and bar.total and label.startswith(bar.stage.value):
+    if bar is not None and bar.total and label == bar.label:
         unit = {Stage.WEIGHTS: "shards", Stage.GRAPHS: "batches"}.get(bar.stage, "")
         counted = f"{bar.done}/{bar.total} {unit}".strip()
         fraction = bar.done / bar.total
@@ -82,6 +87,8 @@ def measure(phases: Phases, meter: Meter, now: float) -> Progress:
             pace = (bar.at - bar.began) / (bar.done - bar.first)
             eta = max(0.0, pace * (bar.total - bar.done) - (now - bar.at))
     loading = label.startswith(Stage.WEIGHTS.value) or label == Stage.START.value
+    # the draft's files are not those of the target, which are all there by then
+    loading &= meter.drafting == label.endswith(DRAFT)
     if not (loading and meter.total and meter.loaded):
         return Progress(fraction, eta, counted)
     by_bytes = meter.fraction

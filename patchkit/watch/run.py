@@ -5,35 +5,33 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from patchkit.errors import UsageError
 from patchkit.watch import dumping
+from patchkit.watch.address import port_of
 from patchkit.watch.asking import Asking, Due
 from patchkit.watch.child import Child
 from patchkit.watch.extras import need
 from patchkit.watch.follow import Log, LogFile, LogPipe
-from patchkit.watch.gpu import Gpus
 from patchkit.watch.judge import Judge
 from patchkit.watch.lines import last_stamp
-from patchkit.watch.loading import Loading
 from patchkit.watch.locate import find_server, log_of, open_tree
 from patchkit.watch.options import Options, Status, View, needs
 from patchkit.watch.processes import Tree
+from patchkit.watch.reached import ready_says
+from patchkit.watch.sampling import SAMPLE, Sampler
 from patchkit.watch.settings import Until
 from patchkit.watch.signals import caught
-from patchkit.watch.stall import Sample
-from patchkit.watch.usage import CpuUse
 from patchkit.watch.verdict import Outcome, Verdict
 from patchkit.watch.writers import is_written
 from patchkit.watch.zone import zone_skew
 
-#: Seconds between looks at the log, at the processes, for a server, for who writes
+#: Seconds between looks at the log, for a server, for who writes
 #: the log of one that is not found.
-TICK, SAMPLE, SEARCH, WRITERS = 0.1, 0.5, 1.0, 2.0
+TICK, SEARCH, WRITERS = 0.1, 1.0, 2.0
 
 
 class Watch:
@@ -46,14 +44,11 @@ class Watch:
         #: whether the server that we started was ended by us
         self.was_ended = False
         self.tree: Tree | None = None
-        self.loading = Loading()
-        self.gpus = Gpus()
+        self.sampler = Sampler(options.settings.stall / 4)
         self.asking = Asking(self.judge, self._find_url, options.key, self._clock)
         self._offered: list[int] = []
-        self._cpu = CpuUse()
         self._due = Due()
         self._announced = self._hurry = False
-        self._loaded: dict[int, int] = {}
         self.log_path: Path | None = None
         self._log: Log | None = None
 
@@ -107,7 +102,7 @@ class Watch:
         goes_on = self.judge.settings.until is Until.END
         if goes_on and self.judge.is_confirmed and not self._announced:
             self._announced = True
-            self.view.ready(self.judge.ready_says())
+            self.view.ready(ready_says(self.judge))
         self.view.status(self._status(self._clock()))
 
     def _clock(self) -> float:
@@ -170,7 +165,10 @@ class Watch:
         pid = find_server(identity, self._port())
         if pid is None:
             return
-        self.tree = Tree(pid)
+        try:
+            self.tree = open_tree(pid)
+        except UsageError:  # it ended meanwhile
+            return
         self._know_start(self.tree)
         self.view.say(f"the server is process {pid}")
 
@@ -201,49 +199,22 @@ class Watch:
 
     def _port(self) -> int:
         if self.options.url:
-            return urlsplit(self.options.url).port or 80
+            return port_of(self.options.url)
         told = self.judge.phases.arguments
         return told.port if told is not None else 0
 
     def _sample(self) -> None:
-        now = self._clock()
         if self.tree is None:
             return
-        ranks, others = self.tree.sample()
-        gpu = self.gpus.read()
-        pids = {one.pid: one.rank for one in ranks if one.state != "Z"}
-        self._look_at_weights(pids)
-        loaded = {pid: have for pid, have in self._loaded.items() if pid in pids}
-        checkpoint = self.loading.checkpoint
-        code = self.child.exit_code if self.child else self.tree.exit_code()
-        alive = self.child.exit_code is None if self.child else self.tree.alive
-        if not alive and self.child is not None:
-            self.judge.log_is_full |= self.child.log_is_full
-        sample = Sample(
-            now,
-            alive,
-            ranks,
-            others,
-            code,
-            gpu[0] if gpu else None,
-            gpu[1] if gpu else 0,
-            tuple((pids[pid], done) for pid, done in loaded.items()),
-            checkpoint.size if checkpoint else 0,
-            checkpoint.folder if checkpoint else "",
+        judge = self.judge
+        # not once the weights are there
+        weights = not judge.phases.graphs_done()
+        sample = self.sampler.look(
+            self.tree, self.child, self._clock(), weights=weights
         )
-        self.judge.feed_sample(sample)
-        self._cpu.feed(sample)
-
-    def _look_at_weights(self, pids: Mapping[int, str]) -> None:
-        """The kernel goes through a rank's pages for this: not too often, and not once
-        the weights are there."""
-        if self.judge.phases.graphs_done() or not self._due("weights", SAMPLE):
-            return
-        began = time.monotonic()
-        self._loaded = self.loading.look(pids)
-        took = time.monotonic() - began
-        often = self.judge.settings.stall / 4
-        self._due.put_off("weights", max(SAMPLE, min(20 * took, often)))
+        if sample.root is False and self.child is not None:
+            judge.log_is_full |= self.child.log_is_full
+        judge.feed_sample(sample)
 
     def _take_stacks(self) -> None:
         sample = self.judge.sample
@@ -279,13 +250,14 @@ class Watch:
         phases = judge.phases
         return Status(
             phases.label(),
-            now - (phases.began or self._wall),
-            now - (phases.since() or self._wall),
+            # of a log whose clock is ahead of ours nothing is negative
+            max(0.0, now - (phases.began or self._wall)),
+            max(0.0, now - (phases.since() or self._wall)),
             judge.progress(now),
             phases.spread(),
             len(sample.ranks) if sample else len(phases.ranks),
             sum(one.memory for one in everybody),
-            self._cpu.percent,
+            self.sampler.cpu.percent,
             sample.gpu if sample else None,
             judge.quiet(now) if sample and sample.watched else 0.0,
         )
@@ -297,7 +269,8 @@ class Watch:
         a second signal does not wait for that."""
         self._hurry = count > 1
         if self.child is None or self._hurry:
-            self.judge.interrupted = True
+            ended = self.child is not None and not self.options.keep
+            self.judge.interrupted = "is ended" if ended else "is left as it is"
             return
         self.judge.phases.stopping = True
         self.child.signal(signal.SIGTERM if number == signal.SIGHUP else number)
@@ -316,7 +289,7 @@ class Watch:
             return
         self.was_ended = self.child.exit_code is None
         others = self.tree.processes() if self.tree is not None else ()
-        self.child.end(others, patient=not self._hurry)
+        self.child.end(others, patient=lambda: not self._hurry)
 
 
 def watch(options: Options, view: View) -> tuple[Verdict, Watch]:

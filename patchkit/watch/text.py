@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from patchkit.report.style import Style, wrap
+from patchkit.watch.events import Event
 from patchkit.watch.options import Status
 from patchkit.watch.progress import show_bytes, show_seconds
 from patchkit.watch.verdict import Outcome, Verdict
@@ -59,8 +62,8 @@ def usage(status: Status) -> list[str]:
     return parts
 
 
-def verdict_text(verdict: Verdict, style: Style) -> str:
-    """The verdict, what led to it, and the next step."""
+def verdict_text(verdict: Verdict, style: Style, server: Sequence[str] = ()) -> str:
+    """The verdict, what led to it, what became of the server, and the next step."""
     colour = _COLOURS.get(verdict.outcome, "red")
     name = style(verdict.outcome.value, colour, "bold")
     width = max(40, style.width - 8) if style.width else 10_000
@@ -74,11 +77,33 @@ def verdict_text(verdict: Verdict, style: Style) -> str:
         # frames of a stack keep their shape
         prose = not one.startswith(" ") and len(one) > width
         lines += [f"  {part}" for part in (wrap(one, width) if prose else [one])]
+    for one in server:
+        lines += [f"  {part}" for part in wrap(one, width)]
     if verdict.next:
         first, *rest = wrap(verdict.next, min(72, width))
         lines.append(f"{style('next:', 'bold')} {first}")
         lines += [f"      {one}" for one in rest]
     return "\n".join(lines)
+
+
+def about_server(pid: int, runs: bool, ended: bool, log: str) -> list[str]:
+    """What became of a server that was started by us; ``ended``: by us, too."""
+    if runs:
+        says = f"the server runs on, process {pid}: kill {pid} ends it"
+    elif ended:
+        says = f"the server, process {pid}, was ended with all that it started"
+    else:
+        says = f"the server, process {pid}, has ended"
+    return [says, f"its log: {log}"]
+
+
+def event_json(event: Event) -> dict[str, object]:
+    return {
+        "rank": event.line.rank,
+        "stage": event.stage.value,
+        "name": event.name,
+        "text": event.line.text[:500],
+    }
 
 
 def status_json(status: Status) -> dict[str, object]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from html import escape
 
 from patchkit.watch.events import Stage
-from patchkit.watch.phases import SERVER, Phases, Span
+from patchkit.watch.phases import Phases
 from patchkit.watch.progress import show_seconds
 from patchkit.watch.ranks import show_rank
+from patchkit.watch.spans import SERVER, Span
 from patchkit.watch.verdict import Outcome, Verdict
 
 WIDTH, LEFT, RIGHT, TOP = 1000, 110, 20, 34

@@ -14,6 +14,8 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 RANKS = ("TP0", "TP1")
+#: They never get ready; one of them heeds no signal.
+SLOW = ("slow", "stubborn")
 
 
 def say(text: str, rank: str = "") -> None:
@@ -38,7 +40,7 @@ def rank(label: str, what: str) -> None:
 
             say(f"Scheduler hit an exception: {traceback.format_exc()}", label)
             sys.exit(1)
-    if what == "slow":
+    if what in SLOW:
         while True:
             say("still at it", label)
             time.sleep(0.5)
@@ -100,7 +102,10 @@ def serve(port: int, what: str) -> None:
         for label in RANKS
     ]
     signal.signal(signal.SIGTERM, lambda *_: stop(children))
-    while what == "slow" or not all(loaded(one) for one in children):
+    if what == "stubborn":
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
+    while what in SLOW or not all(loaded(one) for one in children):
         if any(one.poll() for one in children):
             say("Received sigquit from a child process. It usually means")
             time.sleep(1)

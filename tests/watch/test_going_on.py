@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -114,3 +115,48 @@ def test_nohup_is_heeded(tmp_path):
     watching.stdout.read()
     assert watching.wait(30) == 1
     assert os.path.exists(log)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_second_signal_waits_for_nothing(tmp_path, keep):
+    log, options = tmp_path / "log", ["--keep"] if keep else []
+    watching = watched(log, *options, "--log", str(log), "--", *server("stubborn"))
+    for _ in range(2):
+        watching.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+    found = json.loads(watching.stdout.read().splitlines()[-1])
+    try:
+        assert (watching.wait(30), found["verdict"]) == (1, "STOPPED")
+        assert "in weights; the server is " in found["says"]
+        assert bool(is_left(found["child_pid"])) is keep
+        assert found["child_was_ended"] is not keep
+    finally:
+        end_session(found["child_pid"])
+
+
+@pytest.mark.parametrize("until", ["ready", "weights"])
+def test_it_says_that_the_server_runs_on(tmp_path, until):
+    done = run("--until", until, "--", *server(), cwd=tmp_path)
+    (log,) = tmp_path.iterdir()
+    pid = int(re.search(r"started process (\d+)", done.stderr)[1])
+    try:
+        assert done.returncode == 0
+        assert f"  the server runs on, process {pid}: kill {pid} ends it" in done.stderr
+        assert f"  its log: {log}" in done.stderr
+        assert is_left(pid)
+        os.kill(pid, signal.SIGTERM)
+        deadline = time.monotonic() + 20
+        while is_left(pid) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not is_left(pid), "the command that it names does end it"
+    finally:
+        end_session(pid)
+
+
+def test_it_says_that_the_server_was_ended(tmp_path):
+    log = tmp_path / "log"
+    done = run("--timeout", "2s", "--log", log, "--", *server("slow"))
+    assert done.returncode == 5
+    pid = int(re.search(r"started process (\d+)", done.stderr)[1])
+    assert f"process {pid}, was ended with all that it started" in done.stderr
+    assert not is_left(pid)
