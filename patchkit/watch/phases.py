@@ -204,7 +204,10 @@ class Phases:
         first = min((one[0] for one in found.values()), default=self.ready or now)
         # the stamp of a first line is of the second in which the process was started
         told = [(Stage.START.value, max(0.0, first - self.began))]
-        return told + [(label, end - begin) for label, (begin, end) in found.items()]
+        # nor does a clock that was set back make a phase shorter than nothing
+        return told + [
+            (name, max(0.0, end - begin)) for name, (begin, end) in found.items()
+        ]
 
     # -- feeding ----------------------------------------------------------------------
 

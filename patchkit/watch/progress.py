@@ -112,10 +112,12 @@ def show_bytes(count: float) -> str:
 
 
 def show_seconds(seconds: float) -> str:
-    """As in "8 s", "3 min 20 s", "1 h 05 min"."""
+    """As in "8 s", "3 min 20 s", "1 h 05 min", "3 days"."""
     whole = round(seconds)
     if whole < 60:
         return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"
+    if whole >= 2 * 86400:
+        return f"{whole // 86400} days"
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

@@ -13,6 +13,7 @@ from watchkit import BEGAN, Play, stamp
 
 from patchkit.watch.clock import LogClock
 from patchkit.watch.lines import Line, last_stamp
+from patchkit.watch.progress import show_seconds
 from patchkit.watch.usage import CpuUse
 from patchkit.watch.zone import zone_skew
 
@@ -131,3 +132,26 @@ def test_cpu_is_a_share_of_the_time_between_two_looks():
         if total == 900.0:
             assert use.percent is None, "nothing was seen before"
     assert use.percent == pytest.approx(50)
+
+
+def test_a_clock_that_is_set_back_makes_nothing_negative():
+    """As daylight saving time does, at its end."""
+    play = Play()
+    play.judge.phases.started(BEGAN)
+    for at, text in (
+        (3604, "Load weight begin."),
+        (40, "Load weight end."),
+        (60, READY),
+    ):
+        play.judge.feed(stamp(at - 9000) + text, BEGAN, fresh=False)
+    play.wait(1)
+    assert "ready after 0.0 s" in play.verdict.says
+    assert all(seconds >= 0 for _, seconds in play.verdict.phases)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(3.21, "3.2 s"), (200, "3 min 20 s"), (3900, "1 h 05 min"), (300000, "3 days")],
+)
+def test_a_time_in_words(seconds, shown):
+    assert show_seconds(seconds) == shown
