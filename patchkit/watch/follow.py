@@ -166,3 +166,19 @@ class LogPipe:
 
 
 Log = LogFile | LogPipe
+
+
+def open_log(name: str) -> Log:
+    """ "-" is stdin; a path may be a pipe, as in ``--log <(kubectl logs -f pod)``.
+    Raises UsageError for what no server writes."""
+    if name == "-":
+        return LogPipe(0)
+    path = Path(name)
+    if path.is_fifo():
+        return LogPipe(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise UsageError(
+            f"--log {name} is a device, and no log",
+            hint="name the log file, or give - for stdin",
+        )
+    return LogFile(path)

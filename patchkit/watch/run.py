@@ -15,7 +15,7 @@ from patchkit.watch.address import port_of
 from patchkit.watch.asking import Asking, Due
 from patchkit.watch.child import Child
 from patchkit.watch.extras import need
-from patchkit.watch.follow import Log, LogFile, LogPipe
+from patchkit.watch.follow import Log, LogFile, open_log
 from patchkit.watch.judge import Judge
 from patchkit.watch.lines import last_stamp
 from patchkit.watch.locate import find_server, log_of, open_tree
@@ -123,11 +123,13 @@ class Watch:
             return log
         if options.pid:
             self.tree = open_tree(options.pid)
-        if options.log == "-":
-            return LogPipe(0)
         if options.log:
-            self.log_path = Path(options.log)
-            return LogFile(self.log_path)
+            opened = open_log(options.log)
+            if isinstance(opened, LogFile):
+                self.log_path = opened.path
+            if opened.waiting:
+                self.view.say(f"there is no {options.log} yet; it is waited for")
+            return opened
         if options.pid:
             found = log_of(options.pid)
             if found is not None:

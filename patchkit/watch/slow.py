@@ -15,8 +15,11 @@ def judge(watch: Judge, now: float) -> Verdict:
     if not watch.settings.has_log and watch.settings.url:
         return _by_health(watch, now)
     phases, seen = watch.phases, watch.progress(now)
+    unseen = watch.sample is None or not watch.sample.watched
+    if watch.settings.has_log and unseen and not watch.last_lines:
+        return _without_lines(watch, now)
     over = phases.last if watch.log_ended else now
-    took = show_seconds(over - (phases.began or watch.began))
+    took = show_seconds(max(0.0, over - (phases.began or watch.began)))
     parts = [f"{phases.place()}, {took} after its start"]
     if seen.fraction is not None:
         parts.append(f"at {100 * seen.fraction:.0f}% ({seen.counted})")
@@ -27,12 +30,21 @@ def judge(watch: Judge, now: float) -> Verdict:
     else:
         if seen.eta is not None:
             parts.append(f"about {show_seconds(seen.eta)} to go in this phase")
-        if watch.sample is None or not watch.sample.watched:
+        if unseen:
             next_step = "give --pid, so that slow can be told from stuck"
         else:
             parts += _standing(watch, now)
     says = opening + ", ".join(parts)
     return watch.verdict(Outcome.LOADING, says, now, next=next_step)
+
+
+def _without_lines(watch: Judge, now: float) -> Verdict:
+    """Nothing is known but the wait."""
+    says = f"the log has no line after {show_seconds(now - watch.began)}"
+    if watch.log_ended:
+        says = "the log ended, and had no line"
+    step = "is it the log that the server writes, its stderr (2>&1) too?"
+    return watch.verdict(Outcome.LOADING, says, now, next=step, phases=())
 
 
 def _by_health(watch: Judge, now: float) -> Verdict:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from patchkit.watch.events import Kind, Stage, classify, read_arguments
-from patchkit.watch.lines import LONGEST, Line, Splitter, parse
+from patchkit.watch.lines import LONGEST, Line, Splitter, parse, printable
 
 STAMP = "2026-11-30 23:40:51"
 AT = time.mktime(time.strptime(STAMP, "%Y-%m-%d %H:%M:%S"))
@@ -183,3 +184,15 @@ def test_arguments(text):
 def test_arguments_that_say_nothing():
     found = read_arguments("server_args=ServerArgs(model_path='m', port=None)")
     assert (found.draft, found.algorithm, found.port, found.ranks) == ("", "", 0, 1)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    ["\x1b[31m", "\x1b[2J\x1b[H", "\x1b]0;title\x07", "\x1b]8;;http://x\x1b\\",
+     "\x1bc", "\x07", "\x9b31m", "\x08"],
+)  # fmt: skip
+def test_what_a_terminal_would_obey_is_left_out(sent):
+    shown = printable(f"a{sent}b\tc\n")
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", shown)
+    assert shown[0] == "a" and shown.endswith("b\tc\n")
+    assert Splitter().feed(f"x{sent}y\n".encode())[0].endswith("y")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import subprocess
 
 import pytest
 from commandkit import run
@@ -67,6 +69,7 @@ def test_urls(url, port):
         (["--replay", "ready.log", "--", "touch", "started"], "so a command makes no"),
         (["--replay", "ready.log", "--log", "y"], "so --log makes no sense"),
         (["--replay", "ready.log", "--url", "http://x"], "so --url makes no sense"),
+        (["--log", "/dev/null"], "is a device, and no log"),
         (["--replay", "poem.txt"], "no line of it is of an SGLang server"),
         (["--replay", "empty"], "is empty"),
         (["--replay", "cut.gz"], "can't be read"),
@@ -107,3 +110,24 @@ def test_the_exit_codes_are_in_the_help():
     said = " ".join(run("--help").stdout.split())
     for code in ("0 READY", "1 CRASHED", "2 usage", "4 can't", "5 the timeout", "130"):
         assert code in said
+
+
+@pytest.mark.parametrize("log", ["-", "pipe", "none.log", "empty"])
+def test_a_log_without_a_line(log, tmp_path):
+    (tmp_path / "empty").touch()
+    if log == "pipe":
+        os.mkfifo(tmp_path / "pipe")
+    done = run("--log", log, "--timeout", "1s", cwd=tmp_path, stdin=subprocess.DEVNULL)
+    assert done.returncode == 5
+    assert done.stdout.startswith("LOADING the log ")
+    assert "no line" in done.stdout and "next: is it the log that" in done.stdout
+    assert "-1" not in done.stdout
+    assert ("there is no none.log yet" in done.stderr) is (log == "none.log")
+
+
+def test_a_log_that_comes_by_a_pipe(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with subprocess.Popen(["sh", "-c", f"printf '%s' '{READY}' > {pipe}"]):
+        done = run("--log", pipe, "--timeout", "20s")
+    assert done.stdout.startswith("READY "), done.stdout + done.stderr
