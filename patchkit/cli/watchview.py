@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from patchkit.watch.events import Event
-    from patchkit.watch.options import Options, Status, View
+    from patchkit.watch.options import Options, View
+    from patchkit.watch.status import Status
     from patchkit.watch.verdict import Verdict
 
 #: Seconds between two plain lines while nothing else is to be said.

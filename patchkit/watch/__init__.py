@@ -7,6 +7,6 @@ anything moving, ``stacks``, ``answers`` what was said by HTTP, ``judge`` the ve
 ``reached``, ``crash``, ``hang``, ``slow``, ``gone``, ``unhealthy``.
 At the edge: ``follow`` a log, ``writers`` of it, ``processes``, ``loading``, ``gpu``
 (``sampling`` asks these), ``probe`` by HTTP (``asking`` says what and when), ``zone``,
-``dumping`` stacks, ``child``, ``signals``; ``run`` drives them. ``text`` and
-``timeline`` show.
+``dumping`` stacks, ``child``, ``signals``; ``run`` drives them. ``status``, ``text``
+and ``timeline`` show.
 """

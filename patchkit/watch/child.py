@@ -15,8 +15,6 @@ from patchkit.errors import UsageError
 
 #: Seconds that it has to end by itself once it was asked to.
 GRACE = 10.0
-#: Bytes that the last lines of a log need: what a buffer of python's holds.
-ROOM = 8192
 
 
 class Child:
@@ -32,7 +30,6 @@ class Child:
                 " must be one",
                 hint="give a file, or leave --log out",
             )
-        self._log = log
         try:
             with open(log, "ab") as output:
                 #: where in the file its output begins
@@ -58,14 +55,6 @@ class Child:
     def exit_code(self) -> int | None:
         """``None`` while it runs; negative for a signal."""
         return self._process.poll()
-
-    @property
-    def log_is_full(self) -> bool:
-        """Whether there is no room for a line more on the disk of its log."""
-        with contextlib.suppress(OSError):
-            disk = os.statvfs(self._log)
-            return disk.f_blocks > 0 and disk.f_bavail * disk.f_frsize < ROOM
-        return False
 
     def signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):

@@ -52,7 +52,7 @@ class Judge:
         #: since when no process was seen to write the log; whether all were looked at
         self.unwritten_since: float | None = None
         self.surely_unwritten = False
-        #: whether the server can't write its log for want of room
+        #: whether its log can't be written for want of room
         self.log_is_full = False
         #: what becomes of the server, once somebody asked the watch to end
         self.interrupted = ""
@@ -199,6 +199,8 @@ class Judge:
         self, outcome: Outcome, says: str, now: float, **more: object
     ) -> Verdict:
         seen = measure(self.phases, self.meter, now)
+        if self.log_is_full and "cause" not in more:
+            self._note("the disk of the log is full: lines may be missing from it")
         fields: dict[str, object] = {
             "phases": tuple(self.phases.durations(None if self.log_ended else now)),
             "phase": self.phases.label(),

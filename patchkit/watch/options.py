@@ -8,8 +8,8 @@ from typing import Protocol
 from patchkit.errors import UsageError
 from patchkit.watch.address import check_url
 from patchkit.watch.events import Event
-from patchkit.watch.progress import Progress
 from patchkit.watch.settings import Settings
+from patchkit.watch.status import Status
 from patchkit.watch.verdict import Verdict
 
 
@@ -24,23 +24,6 @@ class Options:
     key: str | None = None
     command: tuple[str, ...] = ()
     keep: bool = False
-
-
-@dataclass(frozen=True)
-class Status:
-    """What there is to show at one moment. ``cpu``: percent of one CPU,
-    ``None`` while it is not known."""
-
-    phase: str
-    elapsed: float
-    in_phase: float
-    progress: Progress
-    spread: str = ""
-    ranks: int = 0
-    memory: int = 0
-    cpu: float | None = None
-    gpu: tuple[int, ...] | None = None
-    quiet: float = 0.0
 
 
 class View(Protocol):

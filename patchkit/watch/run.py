@@ -19,14 +19,15 @@ from patchkit.watch.follow import Log, LogFile, open_log
 from patchkit.watch.judge import Judge
 from patchkit.watch.lines import last_stamp
 from patchkit.watch.locate import find_server, log_of, open_tree
-from patchkit.watch.options import Options, Status, View, needs
+from patchkit.watch.options import Options, View, needs
 from patchkit.watch.processes import Tree
 from patchkit.watch.reached import ready_says
 from patchkit.watch.sampling import SAMPLE, Sampler
 from patchkit.watch.settings import Until
 from patchkit.watch.signals import caught
+from patchkit.watch.status import Status, status_of
 from patchkit.watch.verdict import Outcome, Verdict
-from patchkit.watch.writers import is_written
+from patchkit.watch.writers import is_full, is_written
 from patchkit.watch.zone import zone_skew
 
 #: Seconds between looks at the log, for a server, for who writes
@@ -103,7 +104,10 @@ class Watch:
         if goes_on and self.judge.is_confirmed and not self._announced:
             self._announced = True
             self.view.ready(ready_says(self.judge))
-        self.view.status(self._status(self._clock()))
+        seen = status_of(
+            self.judge, self._wall, self.sampler.cpu.percent, self._clock()
+        )
+        self.view.status(seen)
 
     def _clock(self) -> float:
         """Wall time that never jumps."""
@@ -214,8 +218,8 @@ class Watch:
         sample = self.sampler.look(
             self.tree, self.child, self._clock(), weights=weights
         )
-        if sample.root is False and self.child is not None:
-            judge.log_is_full |= self.child.log_is_full
+        if self.log_path is not None:
+            judge.log_is_full = is_full(self.log_path)
         judge.feed_sample(sample)
 
     def _take_stacks(self) -> None:
@@ -242,27 +246,6 @@ class Watch:
         if told is None or not told.port or self.tree is None:
             return ""
         return f"http://127.0.0.1:{told.port}"
-
-    # -- showing ----------------------------------------------------------------------
-
-    def _status(self, now: float) -> Status:
-        judge = self.judge
-        sample = judge.sample
-        everybody = (*sample.ranks, *sample.others) if sample else ()
-        phases = judge.phases
-        return Status(
-            phases.label(),
-            # of a log whose clock is ahead of ours nothing is negative
-            max(0.0, now - (phases.began or self._wall)),
-            max(0.0, now - (phases.since() or self._wall)),
-            judge.progress(now),
-            phases.spread(),
-            len(sample.ranks) if sample else len(phases.ranks),
-            sum(one.memory for one in everybody),
-            self.sampler.cpu.percent,
-            sample.gpu if sample else None,
-            judge.quiet(now) if sample and sample.watched else 0.0,
-        )
 
     # -- the end ----------------------------------------------------------------------
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from patchkit.report.style import Style, wrap
 from patchkit.watch.events import Event
-from patchkit.watch.options import Status
 from patchkit.watch.progress import show_bytes, show_seconds
+from patchkit.watch.status import Status
 from patchkit.watch.verdict import Outcome, Verdict
 
 _COLOURS = {

@@ -1,4 +1,4 @@
-"""Does any process write a log? By the open files in /proc."""
+"""Does any process write a log, by the open files in /proc; and can it?"""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+#: Bytes that the last lines of a log need: what a buffer of python's holds.
+ROOM = 8192
 #: File systems that other machines write to, too.
 _SHARED = ("nfs", "cifs", "smb", "fuse", "9p", "virtiofs", "lustre", "ceph", "gpfs")
 
@@ -30,6 +32,15 @@ def is_written(path: Path) -> bool | None:
     if denied and log.st_uid != os.geteuid():
         return None
     return None if _is_shared(path) else False
+
+
+def is_full(path: Path) -> bool:
+    """Whether there is no room for a line more on its disk."""
+    try:
+        disk = os.statvfs(path)
+    except OSError:
+        return False
+    return disk.f_blocks > 0 and disk.f_bavail * disk.f_frsize < ROOM
 
 
 def _open_to_write(pid: str, log: os.stat_result) -> Iterator[str]:

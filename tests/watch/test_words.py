@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from commandkit import run
 from watchkit import Play, traceback
 
 from patchkit.watch.settings import Until
 from patchkit.watch.verdict import Outcome
+from patchkit.watch.writers import is_full
 
 pytest.importorskip("psutil")
 
@@ -59,17 +62,19 @@ def test_a_full_disk_is_not_the_servers_fault():
     assert play.verdict.cause == "log-disk-full" and "df -h" in play.verdict.next
 
 
+def test_lines_that_a_full_disk_may_have_cost_are_noted():
+    play = Play(ranks=(), timeout=5.0).arguments()
+    play.judge.log_is_full = True
+    play.wait(6)
+    assert play.verdict.outcome is Outcome.LOADING
+    assert "the disk of the log is full" in play.verdict.notes[0]
+
+
 def test_a_full_disk_is_seen(tmp_path, monkeypatch):
-    import os
-
-    from patchkit.watch.child import Child
-
-    child = Child(["true"], tmp_path / "log")
-    child.end(())
-    assert not child.log_is_full
+    assert not is_full(tmp_path) and not is_full(tmp_path / "none")
     full = os.statvfs_result((4096, 4096, 1000, 0, 0, 10, 10, 10, 0, 255))
     monkeypatch.setattr(os, "statvfs", lambda path: full)
-    assert child.log_is_full
+    assert is_full(tmp_path)
 
 
 @pytest.mark.parametrize("log", ["/dev/full", "/dev/null"])
