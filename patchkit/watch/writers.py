@@ -12,9 +12,14 @@ ROOM = 8192
 _SHARED = ("nfs", "cifs", "smb", "fuse", "9p", "virtiofs", "lustre", "ceph", "gpfs")
 
 
+#: The number of the PID namespace of a machine itself (linux/proc_ns.h).
+_MACHINE = 0xEFFFFFFC
+
+
 def is_written(path: Path) -> bool | None:
     """Whether a process has it open to write; ``None`` if that can't be known: of
-    another user's log, where not all may be looked at, or on a shared file system."""
+    another user's log, where not all may be looked at, or where others out of sight
+    may write."""
     try:
         log = os.stat(path)
     except OSError:
@@ -58,13 +63,29 @@ def _open_to_write(pid: str, log: os.stat_result) -> Iterator[str]:
 
 
 def _is_shared(path: Path) -> bool:
-    """By the kind of the file system that is mounted the deepest above it."""
+    """Whether processes out of our sight may write there: other machines, or, from
+    inside a container, those of another one on a volume."""
+    place, kind = _mount_of(path)
+    return kind.startswith(_SHARED) or (_in_container() and place != "/")
+
+
+def _in_container() -> bool:
+    """Whether there are processes that we don't see."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino != _MACHINE
+    except OSError:
+        return True
+
+
+def _mount_of(path: Path) -> tuple[str, str]:
+    """Where the file system is mounted that it lies on, and its kind."""
     best, kind = "", ""
-    real = os.path.realpath(path)
+    real = Path(os.path.realpath(path))
     with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as file:
         for line in file:
             fields, _, rest = line.partition(" - ")
             place = fields.split()[4]
-            if len(place) >= len(best) and Path(real).is_relative_to(place):
+            # the last of those on one place hides the others
+            if len(place) >= len(best) and real.is_relative_to(place):
                 best, kind = place, rest.split()[0]
-    return kind.startswith(_SHARED)
+    return best, kind
