@@ -40,7 +40,12 @@ class _Duration(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 @click.command()
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.option("--url", metavar="URL", default="", help="Where the server answers.")
-@click.option("--log", metavar="FILE", default="", help="Its log; - is stdin.")
+@click.option(
+    "--log",
+    metavar="FILE",
+    default="",
+    help="Its log; - is stdin. With a command: where that goes.",
+)
 @click.option("--pid", type=click.IntRange(min=1), help="Its first process.")
 @click.option(
     "--until",
@@ -74,7 +79,9 @@ class _Duration(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     "--api-key", envvar="PATCHKIT_API_KEY", metavar="KEY", help="The server's API key."
 )
 @click.option("--keep", is_flag=True, help="Never end a server that was started here.")
-@click.option("--replay", metavar="FILE", help="Explain a finished log instead.")
+@click.option(
+    "--replay", metavar="FILE", help="Explain a finished log, gzipped or not, instead."
+)
 @click.option(
     "--picture",
     type=click.Path(path_type=Path),
