@@ -268,6 +268,7 @@ class Judge:
     def _another_start(self) -> None:
         """The log goes on with another server: what was is forgotten."""
         self.phases, self.tracebacks, self.meter = Phases(), Collector(), Meter()
+        self.answers = Answers(sure=bool(self.settings.url))
         self.failure = self.failed_at = None
         self.aftermath.clear()
         self.gone.clear()

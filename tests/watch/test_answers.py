@@ -189,3 +189,11 @@ def test_a_refused_key_is_told_from_none():
         play = Play(has_log=False, url="http://x", key=key)
         play.answer("/health", status=403).wait(1)
         assert play.verdict.outcome is Outcome.UNHEALTHY and says in play.verdict.says
+
+
+def test_a_server_that_is_started_again_is_asked_again():
+    play = Play(request=True, until=Until.END).ready()
+    play.answer("/generate", status=200).wait(1)
+    assert play.judge.is_confirmed
+    play.ready().wait(1)
+    assert play.judge.is_up and not play.judge.is_confirmed
