@@ -8,10 +8,14 @@ from dataclasses import dataclass, field
 
 from patchkit.recipe.debugcode.effects import DUMPS, Effects, shown
 from patchkit.recipe.debugcode.evidence import Evidence
-from patchkit.recipe.debugcode.names import Function, Names, Variable
+from patchkit.recipe.debugcode.names import Function, Names, Variable, blocks
 from patchkit.recipe.debugcode.statements import Statements
 from patchkit.recipe.debugcode.switch import mentions
-from patchkit.recipe.debugcode.switched import BEHIND_THE_VARIABLE, PATCHKITS
+from patchkit.recipe.debugcode.switched import (
+    BEHIND_THE_VARIABLE,
+    PATCHKITS,
+    is_sglangs,
+)
 from patchkit.recipe.debugcode.words import SOUNDNESS, SYNCHRONIZE, last_name
 
 
@@ -109,6 +113,11 @@ class Left:
         if self.opaque.get(node):
             return ""
         if self.statements.facts[node].kind == "wait":
+            if self._frees_memory(node) or any(
+                isinstance(one, ast.If) and is_sglangs(one.test)
+                for one in self.names.ancestors(node)
+            ):
+                return ""  # a release's own
             return (
                 "it waits for the GPU, and nothing that is debug code stands around it"
                 f" (-O calls={SYNCHRONIZE} counts it as debug code)"
@@ -120,6 +129,19 @@ class Left:
         ):
             return "an assertion may be meant to end the server: take it out by hand"
         return ""
+
+    def _frees_memory(self, node: ast.stmt) -> bool:
+        """Whether it waits for what the cache gives back, as releases do themselves."""
+        owner = self.names.parent[node] or self.names.tree
+        for block in blocks(owner):
+            if node in block[1:]:
+                before = block[block.index(node) - 1]
+                return isinstance(before, ast.Expr) and any(
+                    last_name(call.func) == "empty_cache"
+                    for call in ast.walk(before)
+                    if isinstance(call, ast.Call)
+                )
+        return False
 
     def _withheld(self, found: DebugCode) -> dict[ast.stmt, str]:
         """What only debug code reads here, but other files may need."""

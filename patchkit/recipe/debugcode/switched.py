@@ -43,7 +43,7 @@ def find_switched(names: Names, lines: list[str]) -> Switched:
             if not isinstance(one, ast.If):
                 continue
             leaves = isinstance(one.body[-1], _JUMPS)
-            if _is_sglangs(one.test):
+            if is_sglangs(one.test):
                 rest = block[index + 1 :] if leaves else []
                 found.sglangs.append([one, *rest])
                 continue
@@ -94,7 +94,7 @@ def _lines_of(node: ast.stmt) -> range:
     return range(node.lineno, (node.end_lineno or node.lineno) + 1)
 
 
-def _is_sglangs(test: ast.expr) -> bool:
+def is_sglangs(test: ast.expr) -> bool:
     """A test on ``envs.SGLANG_...``, or on an environment variable of that name."""
     return any(
         (isinstance(one, ast.Name) and one.id == "envs")
