@@ -55,13 +55,14 @@ def locate(tree: ast.Module, edit: Edit, lines: list[bytes]) -> Span:
     methods = [
         node
         for owner in tree.body
-        if isinstance(owner, ast.ClassDef) and owner.name == edit.class_name
+        if isinstance(owner, ast.ClassDef) and owner.name in edit.owners
         for node in owner.body
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
     ]
     wanted = edit.chosen([node.name for node in methods])
-    _refuse_second_class(tree, edit.class_name)
-    _refuse_second_method(tree, edit.class_name, wanted)
+    for owner in edit.owners:
+        _refuse_second_class(tree, owner)
+        _refuse_second_method(tree, owner, wanted)
     node = next(node for node in methods if node.name == wanted)
     start = min([node.lineno, *(one.lineno for one in node.decorator_list)])
     assert node.end_lineno is not None  # ast.parse always sets it

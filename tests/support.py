@@ -29,6 +29,8 @@ _PARTS = (
     "sglang/srt/models/kimi_k25.py",
     "sglang/srt/layers/logits_processor.py",
     "sglang/srt/managers/scheduler.py",
+    "sglang/srt/speculative/eagle_worker.py",
+    "sglang/srt/speculative/eagle_worker_v2.py",
     "sglang/srt/server_args.py",
 )
 
@@ -54,7 +56,7 @@ def stock(version: str) -> Path:
     besides (but for other models), and its RECORD. Read only."""
     return _unpack(
         version,
-        CACHE / "parts-3" / version,
+        CACHE / "parts-4" / version,
         lambda name: (
             name in _PARTS
             or name.startswith("sglang/srt/model_executor/")

@@ -158,37 +158,48 @@ UNNAMED = (
     "one layer early or late; with --pair OUT the layers can be named",
     "states in another order",
 )
+#: What shows a server's candidates and states, which HTTP does not.
+_RUN = "patchkit canary run, or verify --engine, on a CPU:"
 NO_RESIDUAL = (
     Fault(
         "the residual stream is missing from the captured states",
-        "candidates: the digits modulo 2, 3 and 5 are all one behind",
+        f"{_RUN} compares the states",
     ),
 )
+SCALED = Fault("the captured states are scaled", f"{_RUN} compares the states")
 NO_MLP = (
     Fault(
         "the draft's MLP adds nothing",
-        "candidates: digits modulo 2, 3 and 5 are one behind, those modulo 7 and 11"
-        " are not there",
+        f"{_RUN} digits modulo 2, 3 and 5 are one behind, the others are not there",
     ),
+)
+NO_LAYER = Fault(
+    "the draft's layer is not loaded: its tensors have other names",
+    "patchkit check-draft",
 )
 ROW_OFF = (
     Fault(
         "the map d2t, or lm_head, is off by rows",
-        "candidates: every digit is off by the same number",
+        f"{_RUN} every digit is off by the same number",
     ),
 )
 FOREIGN = (
     Fault(
         "d2t is ignored or off: candidates are ids of the draft's own vocabulary",
-        "candidates that are even or below 3 stand for no number",
+        f"{_RUN} candidates stand for no number",
     ),
 )
 UNSHIFTED = (
     Fault(
         "the draft embeds the token before the one it should",
-        "candidates: the digits modulo 7 and 11 are one behind, the others right",
+        f"{_RUN} digits modulo 7 and 11 are one behind, the others right",
     ),
 )
+ROWS = Fault(
+    "the captured states are handed on in another order of rows, or shifted",
+    f"{_RUN} compares each row with its token",
+)
+ROWS_AFTER = Fault("after a verify step the draft is handed the states of other rows")
 #: Neither states nor embedding reach the draft's lm_head.
 LEARNS_NOTHING = (
     Fault(
@@ -204,6 +215,8 @@ LEARNS_NOTHING = (
 #: Nothing is accepted, so that the number names no slot.
 NOTHING = (
     *NO_RESIDUAL,
+    ROWS,
+    SCALED,
     *NO_MLP,
     *FOREIGN,
     *ROW_OFF,
@@ -220,8 +233,16 @@ SHARDS = Fault(
 PARTS = (
     Fault("weights of the draft are loaded in part", "patchkit check-draft"),
     Fault("requests disturb each other, in the KV cache or in the captured states"),
-    Fault("after a verify step the draft is handed the states of other rows"),
+    ROWS,
+    ROWS_AFTER,
 )
+#: Where each digit from the states is right, and those of the embedding not always.
+UNEVEN = (
+    Fault("heads of the draft's attention are not loaded, or are too few"),
+    ROWS_AFTER,
+)
+#: Where the state is right, and its digit is not.
+FC_SLOT = "the columns of fc for slot {} are not loaded, or are empty"
 GRAPHS = Fault(
     "CUDA graphs capture other layers than prefill (up to SGLang 0.5.10.post1, where"
     " the draft's config names layers)",
@@ -238,11 +259,13 @@ LATER = (
         "positions, or places in the KV cache, of the second draft step on are wrong",
         "with draft-positions it gets worse or better",
     ),
+    SCALED,
 )
 POSITIONS = (
     Fault(
         "the second and later draft steps run at positions one too high: a defect of"
-        " SGLang before sgl-project/sglang#25015 (seen in 0.5.9, not in 0.5.23)",
+        " SGLang before sgl-project/sglang#25015 (up to 0.5.11):"
+        " patchkit apply draft-step-positions",
         "draft and draft-ids, which do not mind, give their full accept length",
     ),
 )

@@ -44,8 +44,9 @@ class Method:
     """One site in the body of ``class_name.function``, edited by method ``edit``.
 
     ``function`` may name several, separated by spaces: the first that the class has
-    (code moves between releases). ``edit(function) -> function`` may only change the
-    function's body. ``absent``: why a class without such a method needs nothing.
+    (code moves between releases). So may ``class_name``: the one that has it.
+    ``edit(function) -> function`` may only change the function's body. ``absent``: why
+    a class without such a method needs nothing.
     """
 
     site: str
@@ -56,7 +57,12 @@ class Method:
 
     @property
     def what(self) -> str:
-        return f"{self.class_name}.{self.function.replace(' ', ' or ')}"
+        owners = " or ".join(self.owners)
+        return f"{owners}.{self.function.replace(' ', ' or ')}"
+
+    @property
+    def owners(self) -> list[str]:
+        return self.class_name.split()
 
     def chosen(self, names: Sequence[str]) -> str:
         """Which of the wanted functions a class with these methods has.
@@ -65,14 +71,15 @@ class Method:
         """
         for wanted in self.function.split():
             if names.count(wanted) > 1:
-                raise Ambiguous(f"{self.class_name}.{wanted} is defined twice")
+                owners = " or ".join(self.owners)
+                raise Ambiguous(f"{owners}.{wanted} is defined twice")
             if wanted in names:
                 return wanted
         if names and self.absent:
             raise NotNeeded(self.absent)
         like = f"def {self.function.split()[0]}(self"
         if not names:
-            like = f"class {self.class_name}(nn.Module):"
+            like = f"class {self.owners[0]}(nn.Module):"
         raise AnchorMissing(f"no {self.what} in this file", like=like)
 
 

@@ -222,7 +222,7 @@ def find_method(module: cst.Module, edit: Method) -> cst.FunctionDef:
     methods = {
         id(node): node
         for owner in module.body
-        if isinstance(owner, cst.ClassDef) and owner.name.value == edit.class_name
+        if isinstance(owner, cst.ClassDef) and owner.name.value in edit.owners
         for node in owner.body.body
         if isinstance(node, cst.FunctionDef)
     }

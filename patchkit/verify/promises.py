@@ -19,7 +19,7 @@ FIXABLE = frozenset(
     {
         *("capture", "fusion", "capture-order", "kimi-wrapper", "gate-on", SWITCH),
         *("capture-removed", "unsorted-ids", "embedding-ids", "width-guard"),
-        "weight-guard",
+        *("weight-guard", "engine-steps"),
     }
 )
 

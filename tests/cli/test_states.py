@@ -150,7 +150,8 @@ def history(tmp_path):
     shutil.copytree(
         stock("0.5.12") / "sglang", top / "python/sglang", dirs_exist_ok=True
     )
-    git(top, "commit", "-qam", "0.5.12")
+    git(top, "add", "-A")
+    git(top, "commit", "-qm", "0.5.12")
     git(top, "checkout", "-q", "main")
     return top
 

@@ -52,8 +52,8 @@ def apply(tree: Path, *recipes: str) -> None:
 
 
 def test_a_patched_release(tree: Path) -> None:
-    apply(tree, "debug-logging")
-    names = ("engine-accept", "engine-ids", "engine-gate-on")
+    apply(tree, "debug-logging", "draft-step-positions")
+    names = ("engine-accept", "engine-ids", "engine-gate-on", "engine-steps")
     code, report = verify(tree, *(word for name in names for word in ("--only", name)))
     assert code == 0, report
     found = checks(report)
@@ -61,6 +61,7 @@ def test_a_patched_release(tree: Path) -> None:
         name: "PASS" for name in names
     }
     assert all(one["compared"] > 10 for one in found.values())
+    assert not any(one["known_defects"] for one in found.values())
 
 
 @pytest.mark.engines

@@ -63,7 +63,11 @@ def judge_steps(evidence: Evidence) -> Check:
         return problem
     defect = "draft-positions"
     ours, _ = _both(evidence, variant)
-    if _only_the_first(ours) and _as_known(defect, evidence, variant):
+    if (
+        name not in evidence.fixed
+        and _only_the_first(ours)
+        and _as_known(defect, evidence, variant)
+    ):
         return _excused(name, evidence, variant, defect)
     return _like_the_form(name, evidence, variant)
 
