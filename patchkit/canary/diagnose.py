@@ -15,6 +15,8 @@ from patchkit.canary.chart import Chart, State
 from patchkit.canary.code import (
     BEFORE,
     MODULI,
+    OWN,
+    SLOTS,
     digits,
     means_number,
     next_token,
@@ -24,6 +26,8 @@ from patchkit.canary.faults import Fault
 from patchkit.canary.meaning import meaning_of, nothing_accepted, parts_of
 from patchkit.canary.measured import Answer, Measured
 from patchkit.canary.plan import DRAFTS
+from patchkit.canary.received import received_text
+from patchkit.canary.states import States
 
 
 @dataclass(frozen=True)
@@ -43,25 +47,46 @@ def diagnose(measured: Measured) -> Verdict:
     if wrong is not None:
         return wrong
     fitting = measured.fitting()
+    states = measured.states
+    if states is not None and not states.right:
+        return _states(measured, states, fitting)
     if {} in fitting:
         return Verdict(True, "every candidate of every verify step is accepted")
     evidence = tuple(_evidence(measured, fitting))
-    chart = measured.chart
+    chart, intact = measured.chart, states is not None
     lost = _chosen(chart, fitting)
     if lost:
-        text, found = meaning_of(lost, measured.plan, measured.draft)
+        text, found = meaning_of(lost, measured.plan, measured.draft, intact=intact)
         return Verdict(False, text, lost, tuple(found), evidence)
-    if measured.mean <= 1:
-        found_all = nothing_accepted(chart)
-        text = "no candidate is ever accepted, so that the number names no slot"
+    if measured.nothing:
+        found_all = nothing_accepted(chart, intact=intact)
+        text = "no candidate is ever accepted"
         if len(found_all) == 1:
-            text = f"no candidate is ever accepted: probably {found_all[0].what}"
+            text += f": probably {found_all[0].what}"
+        elif not intact:
+            text += ", so that the number names no slot"
         return Verdict(False, text, {}, found_all, evidence)
     return (
         _one_part(measured, evidence)
         or _later(measured, evidence)
+        or _embedding(measured, evidence)
         or _shards(measured, evidence)
     )
+
+
+def _states(
+    measured: Measured, states: States, fitting: list[dict[int, int]]
+) -> Verdict:
+    """What is wrong was seen: there is nothing to be inferred from numbers."""
+    plan, kind = measured.plan, DRAFTS[measured.draft]
+    assert plan is not None  # else no state could have been judged
+    text, found = received_text(states, plan, kind.layers(plan), with_ids=kind.with_ids)
+    if {} in fitting:
+        text = f"every candidate is accepted all the same, but {text}"
+        return Verdict(False, text, {}, found)
+    evidence = tuple(_evidence(measured, fitting))
+    lost = _chosen(measured.chart, fitting) or {}
+    return Verdict(False, text, lost, found, evidence)
 
 
 def _one_part(measured: Measured, evidence: tuple[str, ...]) -> Verdict | None:
@@ -153,21 +178,38 @@ def _later(measured: Measured, evidence: tuple[str, ...]) -> Verdict | None:
     if draft is not None and draft.strict and alone:
         text += ": their positions are off"
         return Verdict(False, text, {}, faults.POSITIONS, evidence)
-    return Verdict(False, text, {}, faults.LATER, evidence)
+    seen = measured.states is not None
+    found = tuple(one for one in faults.LATER if not seen or one != faults.SCALED)
+    return Verdict(False, text, {}, found, evidence)
+
+
+def _embedding(measured: Measured, evidence: tuple[str, ...]) -> Verdict | None:
+    """The digits of the states are right, those of the draft's embedding not always."""
+    if measured.chart is None:
+        return None
+    states = measured.chart.states()
+    if {states[slot] for slot in SLOTS} != {State.RIGHT}:
+        return None
+    text = "the digits from the states are right, those from the draft's attention not"
+    if State.PARTLY in states:
+        text += f": {parts_of(measured.chart)}"
+    found = (faults.SAME_PLACE, *faults.UNEVEN, *faults.UNSHIFTED)
+    if states[OWN] is states[BEFORE] is State.PARTLY:
+        found = (*faults.UNEVEN, faults.SAME_PLACE, *faults.UNSHIFTED)
+    return Verdict(False, text, {}, found, evidence)
 
 
 def _shards(measured: Measured, evidence: tuple[str, ...]) -> Verdict:
     """Some values of some digits, or nothing that has a form."""
-    found: tuple[Fault, ...] = (faults.SHARDS,) if measured.tp > 1 else ()
+    unseen = measured.states is None
+    found = faults.PARTS if unseen else (faults.PARTS[0], *faults.UNEVEN[:1])
+    if measured.tp > 1 and unseen:
+        found = (faults.SHARDS, *found)
     chart = measured.chart
-    if chart is not None and State.PARTLY in chart.states():
-        return Verdict(False, parts_of(chart), {}, found or faults.PARTS, evidence)
     text = "what is accepted is no closed form of lost digits"
-    if found:
-        text += (
-            f": probably each of {measured.tp} ranks has a part of the captured states"
-        )
-    return Verdict(False, text, {}, found or faults.PARTS, evidence)
+    if chart is not None and State.PARTLY in chart.states():
+        text = parts_of(chart)
+    return Verdict(False, text, {}, found, evidence)
 
 
 def _chosen(
@@ -178,7 +220,7 @@ def _chosen(
     said = chart.lost() if chart is not None else None
     if said is not None:
         return said if said in fitting else None
-    if chart is not None and chart.hopeless():
+    if chart is not None and ({State.PARTLY} & {*chart.states()} or chart.hopeless()):
         return None
     if len({tuple(one) for one in fitting}) != 1:
         return None
@@ -190,16 +232,24 @@ def _chosen(
 
 def _evidence(measured: Measured, fitting: list[dict[int, int]]) -> list[str]:
     lines = []
-    if measured.chart is not None and measured.chart.digits[0].state is State.UNKNOWN:
+    chart, states = measured.chart, measured.states
+    if chart is not None and chart.digits[0].state is State.UNKNOWN:
         lines.append("no digit could be asked for by itself: nothing is guessed right")
-    elif measured.chart is not None:
+    elif chart is not None:
         lines.append(
             "digits of first candidates: "
             + ", ".join(
                 f"modulo {modulus} {state.value}"
-                for modulus, state in zip(MODULI, measured.chart.states())
+                for modulus, state in zip(MODULI, chart.states())
             )
         )
+    if states is not None and states.right:
+        lines.append(
+            "the captured states are right when the draft receives them, number by"
+            " number: the fault lies behind"
+        )
+    if measured.nothing or (states is not None and not states.right):
+        return lines  # the steps say nothing, or less than what was seen
     sets = dict.fromkeys(tuple(one) for one in fitting)
     for digits_lost in list(sets)[:3]:
         names = ", ".join(str(MODULI[digit]) for digit in digits_lost)

@@ -241,7 +241,8 @@ UNEVEN = (
     Fault("heads of the draft's attention are not loaded, or are too few"),
     ROWS_AFTER,
 )
-#: Where the state is right, and its digit is not.
+#: Where the states are right, and a digit of theirs is not.
+FC_LAYERS = Fault("the draft is made for other layers, or for another order of them")
 FC_SLOT = "the columns of fc for slot {} are not loaded, or are empty"
 GRAPHS = Fault(
     "CUDA graphs capture other layers than prefill (up to SGLang 0.5.10.post1, where"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from patchkit.canary import faults
 from patchkit.canary.chart import Chart, State
-from patchkit.canary.code import BEFORE, MODULI, OWN, SLOTS
+from patchkit.canary.code import BEFORE, EARLY, LATE, MODULI, OWN, SLOTS
 from patchkit.canary.faults import Fault
 from patchkit.canary.plan import DRAFTS, Plan
 
@@ -14,18 +14,26 @@ FEW_ROWS = 8
 
 
 def meaning_of(
-    lost: Mapping[int, int], plan: Plan | None, draft: str
+    lost: Mapping[int, int], plan: Plan | None, draft: str, *, intact: bool = False
 ) -> tuple[str, list[Fault]]:
-    """Of digits, and what they are taken for; ``draft``: its folder's name. With the
-    faults that share it."""
+    """Of digits, and what they are taken for; ``draft``: its folder's name; ``intact``:
+    the states were seen, and are right. With the faults that share it."""
     if len(lost) == len(MODULI):
         text = "the draft guesses one number, always the same: it learns nothing"
-        return text, list(faults.LEARNS_NOTHING)
+        return text, list(faults.LEARNS_NOTHING[1 if intact else 0 :])
     slots = {digit: value for digit, value in lost.items() if digit in SLOTS}
     others = tuple(digit for digit in lost if digit not in SLOTS)
     texts: list[str] = []
     found: list[Fault] = []
-    if slots:
+    if slots and intact:
+        *most, last = map(str, slots)
+        names = f"slots {', '.join(most)} and {last}" if most else f"slot {last}"
+        texts.append(f"what fc makes of {names} is lost, though the states are right")
+        found = [
+            *(Fault(faults.FC_SLOT.format(n), "patchkit check-draft") for n in slots),
+            faults.FC_LAYERS,
+        ]
+    elif slots:
         text, found = _slots(slots, plan, draft)
         texts.append(text)
     if others == (OWN, BEFORE):
@@ -67,17 +75,23 @@ def _slots(
         for one in faults.wirings(plan, wanted, with_ids=kind.with_ids)
         if faults.agree(one.taken(wanted), slots)
     ]
+    # elsewhere the value does not say which layer's state it is
+    exact = all(value in (LATE, EARLY) for value in slots.values())
     if same:
-        text += f": probably {same[0].what}"
+        sure = exact and len(same) == 1
+        text += f": {'probably' if sure else 'may be'} {same[0].what}"
     if len(slots) == 1:
         ((slot, value),) = slots.items()
         same += faults.one_slot(slot, value, plan.layers)
     return text, same
 
 
-def nothing_accepted(chart: Chart | None) -> tuple[Fault, ...]:
-    """Those that the candidates' digits point to, if they were seen."""
-    if chart is None:
+def nothing_accepted(chart: Chart | None, *, intact: bool = False) -> tuple[Fault, ...]:
+    """Those that the candidates' digits point to, if they were seen. ``intact``: the
+    states were seen, and are right."""
+    if chart is None or not any(one.offsets for one in chart.digits):
+        if chart is not None and chart.foreign:
+            return faults.FOREIGN
         return faults.NOTHING
     if chart.foreign:
         return faults.FOREIGN
@@ -92,11 +106,13 @@ def nothing_accepted(chart: Chart | None) -> tuple[Fault, ...]:
         if by == {(digit, rows % modulus) for digit, modulus in enumerate(MODULI)}:
             return faults.ROW_OFF
     if set(SLOTS) <= behind:
-        left = {chart.digits[digit].state for digit in (OWN, BEFORE)}
-        return faults.NO_MLP if left == {State.LOST} else faults.NO_RESIDUAL
+        return (*(() if intact else faults.NO_RESIDUAL), *faults.NO_MLP,
+                faults.NO_LAYER)  # fmt: skip
     if behind == {OWN, BEFORE}:
         return faults.UNSHIFTED
-    return faults.NOTHING
+    if intact:
+        return faults.LEARNS_NOTHING[1:]
+    return (faults.ROWS, faults.SCALED, *faults.LEARNS_NOTHING[:2])
 
 
 def parts_of(chart: Chart) -> str:
@@ -107,5 +123,5 @@ def parts_of(chart: Chart) -> str:
         if one.state is State.PARTLY and (clean := one.right - one.wrong)
     ]
     if not parts:
-        return "each digit of the draft's guesses is right at times"
+        return "each digit of the draft's guesses is right at times, and not always"
     return "of some digits the draft knows a part of the values: " + "; ".join(parts)

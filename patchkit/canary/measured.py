@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from patchkit.canary.chart import Chart
 from patchkit.canary.expect import accept_sequence, histogram, losses
 from patchkit.canary.plan import Plan
+from patchkit.canary.states import States
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,8 @@ class Answer:
 @dataclass(frozen=True)
 class Measured:
     """``draft``: which of the pair's drafts, by its folder's name; "" if unknown.
-    ``chart``: of its guesses, if these were asked for. ``tp``: ranks of the server."""
+    ``chart``: of its guesses, if these were asked for. ``tp``: ranks of the server.
+    ``states``: that the draft was handed, where they can be seen."""
 
     steps: int
     answers: tuple[Answer, ...]
@@ -57,6 +59,7 @@ class Measured:
     plan: Plan | None = None
     chart: Chart | None = None
     tp: int = 1
+    states: States | None = None
 
     @property
     def counts(self) -> list[int]:
@@ -72,6 +75,11 @@ class Measured:
         verifies = sum(one.verifies for one in self.answers)
         tokens = sum(len(one.tokens) - 1 for one in self.answers)
         return tokens / verifies if verifies else 0.0
+
+    @property
+    def nothing(self) -> bool:
+        """Whether no candidate was accepted."""
+        return not any(self.counts[1:]) if self.counts else self.mean <= 1
 
     def fitting(self) -> list[dict[int, int]]:
         """The ways to lose digits whose closed form is what was measured."""

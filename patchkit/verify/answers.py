@@ -7,7 +7,8 @@ from typing import Any
 
 from patchkit.canary.chart import chart_of_candidates
 from patchkit.canary.measured import Answer, Measured
-from patchkit.canary.plan import Plan
+from patchkit.canary.plan import DRAFTS, Plan
+from patchkit.canary.states import Pass, States, read_states
 from patchkit.verify import pair
 from patchkit.verify.jobs import Result
 
@@ -38,7 +39,26 @@ def measured(
         plan or pair.plan(),
         chart_of_candidates(guesses) if guesses else None,
         variant.tp,
+        states(result, variant, plan),
     )
+
+
+def states(
+    result: Result, variant: pair.Variant, plan: Plan | None = None
+) -> States | None:
+    """That the draft was handed, on every rank, as far as they were seen."""
+    plan = plan or pair.plan()
+    names = {one.name for one in variant.generate}
+    passes = [
+        Pass.read(told, rank)
+        for call, entry in result.calls().items()
+        if call in names
+        for rank, lines in enumerate(entry.get("ranks", {}).values())
+        for line in lines
+        for told in line.get("handed", ())
+    ]
+    layers = DRAFTS[variant.draft].layers(plan)
+    return read_states(passes, plan, layers, variant.tp)
 
 
 def verifications(call: Mapping[str, Any], rank: int = 0) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from forms import Cycle, Outcome, Taken, Target, Wrong
+from forms import Cycle, Outcome, Says, Taken, Target, Wrong
 from planted import PLANTED, Planted
 from support import ROOT, release_tree
 
@@ -173,11 +173,18 @@ def rows(outcomes: Sequence[Outcome]) -> Iterator[str]:
 def summary(outcomes: Sequence[Outcome]) -> Iterator[str]:
     pairs = list(zip(PLANTED, outcomes))
     true = sum(came_true(fault, found) for fault, found in pairs)
+    bold = "" if true == len(pairs) else "; what did not is in bold"
     yield (
-        f"{true} of {len(pairs)} predictions came true, on SGLang {VERSION}; what did"
-        " not is in bold. Kinds predicted: "
+        f"{true} of {len(pairs)} predictions came true, on SGLang {VERSION}{bold}."
+        " Kinds predicted: "
         + ", ".join(f"{count} {name}" for name, count in _kinds().items())
         + "."
+    )
+    yield ""
+    yield (
+        "Accept lengths are those of these 120 tokens. Where they are no whole number"
+        " of periods, that is not the P / (P - 1) of above: 1.017 for 1.0132 (of a"
+        " period of 77 tokens), 1.984 for 2."
     )
     yield ""
     yield FIRST
@@ -192,19 +199,25 @@ def summary(outcomes: Sequence[Outcome]) -> Iterator[str]:
     for number, (fault, _) in enumerate(pairs, 1):
         groups[predicted_text(fault)].append(number)
     yield ""
-    yield "Faults that share a number, and how to tell each from the others:"
+    yield "Faults that share a number, and by what each is told from another:"
     yield ""
+    yield "| accept length and histogram | fault | is like | and told from it by |"
+    yield "|---|---|---|---|"
     for text, numbers in groups.items():
         told = [n for n in numbers if PLANTED[n - 1].shared]
         if len(numbers) > 1 and told and not text.startswith("ends"):
-            yield f"- {text}: {', '.join(map(str, numbers))}"
+            every = f"{text}: {', '.join(map(str, numbers))}"
             for number in told:
-                yield f"    - {number} from {PLANTED[number - 1].shared}"
+                fault = PLANTED[number - 1]
+                like, _, by = fault.shared.partition(": ")
+                like = "the others" if like.startswith("other 1.0") else like
+                yield f"| {every} | {number}, {fault.what} | {like} | {by or '-'} |"
+                every = ""
 
 
 def _kinds() -> dict[str, int]:
     names = {Taken: "closed form", Cycle: "periodic", Wrong: "digits wrong",
-             Target: "target wrong"}  # fmt: skip
+             Target: "target wrong", Says: "states seen"}  # fmt: skip
     kinds = Counter(
         "nothing seen"
         if fault.form == Taken()
@@ -222,7 +235,8 @@ def write(outcomes: Sequence[Outcome]) -> None:
     body = "\n".join([
         *summary(outcomes), "",
         f"Digits: modulo {letters}, of first candidates: (r)ight, (l)ost, (s)hifted,"
-        " (p)artly right, (w)rong. The diagnosis sees four texts more.",
+        " (p)artly right, (w)rong, (u)nknown: no candidate stands for a number. The"
+        " diagnosis sees four texts more, and the states that the draft is handed.",
         "", *rows(outcomes),
     ])  # fmt: skip
     PAGE.write_text(page[:start] + body + "\n" + page[end:], encoding="utf-8")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from patchkit.canary.chart import State
 from patchkit.canary.code import MODULI
 from patchkit.canary.diagnose import diagnose
-from patchkit.canary.expect import accept_sequence, histogram, mean_accept_length
+from patchkit.canary.expect import accept_sequence, histogram
 from patchkit.canary.measured import Measured
 from patchkit.verify.jobs import Result
 
@@ -59,7 +59,7 @@ class Taken(Form):
 
     def told(self, prompt: Sequence[int], tokens: int, steps: int) -> str:
         accepted = accept_sequence(prompt, tokens, steps, dict(self.digits))
-        mean = mean_accept_length(dict(self.digits), steps)
+        mean = 1 + sum(accepted) / len(accepted)
         return f"{mean:.4g} {histogram(accepted, steps)}"
 
     def came_true(self, found: Outcome, prompt: Sequence[int], tokens: int) -> bool:
@@ -114,6 +114,25 @@ class Wrong(Form):
         states = found.measured.chart.states()
         wrong = tuple(n for n, one in enumerate(states) if one is not State.RIGHT)
         return found.target_right and wrong == self.digits
+
+
+@dataclass(frozen=True)
+class Says(Form):
+    """The canary says so, whatever is accepted: it has seen the states, or ``fc``.
+    ``all_``: predicted is that every candidate is accepted all the same."""
+
+    words: str
+    all_: bool = False
+
+    def told(self, prompt: Sequence[int], tokens: int, steps: int) -> str:
+        accepted = f"{steps + 1} all the same; " if self.all_ else ""
+        return f"{accepted}said: {self.words}"
+
+    def came_true(self, found: Outcome, prompt: Sequence[int], tokens: int) -> bool:
+        if found.measured is None or not found.target_right:
+            return False
+        full = found.accepted == accept_sequence(prompt, tokens, 3)
+        return self.words in diagnose(found.measured).text and full == self.all_
 
 
 @dataclass(frozen=True)

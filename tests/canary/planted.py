@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from forms import NOTHING, Cycle, Ends, Form, Taken, Target, Wrong
+from forms import NOTHING, Cycle, Ends, Form, Says, Taken, Target, Wrong
 
 from patchkit.canary import code
 from patchkit.canary.draft import draft_tensors
@@ -388,4 +388,27 @@ CHECKPOINTS = [
     target_weights("lm_head one number off", head_shifted, Target()),
 ]  # fmt: skip
 
-PLANTED = [*LAYERS, *STATES, *FORWARD, *SPECULATION, *CHECKPOINTS]
+# -- what only the states show --------------------------------------------------------
+
+
+def captured(what: str, state: str, form: Form) -> Planted:
+    return source(what, TARGET, _SUM, f"aux_hidden_states.append({state})", form)
+
+
+_STATE = "(hidden_states + residual)"
+SEEN = [
+    captured("states halved", f"{_STATE} * 0.5", Says("multiplied by 0.5", all_=True)),
+    captured("a tenth of the states", f"{_STATE} * 0.1", Says("multiplied by 0.1")),
+    captured("four times the states", f"{_STATE} * 4", Says("multiplied by 4")),
+    captured("states rounded to float8_e4m3fn: theirs are round numbers",
+             f"{_STATE}.to(torch.float8_e4m3fn).to(residual.dtype)", Taken()),
+    captured("rows in reverse order", f"{_STATE}.flip(0)", Says("other tokens")),
+    captured("rows moved on by four: a single request's verify step has four",
+             f"{_STATE}.roll(4, 0)", Says("other tokens")),
+    source("the first state in place of fc", DRAFT,
+           "hidden_states = self.fc(hidden_states)",
+           "hidden_states = hidden_states[..., : embeds.shape[-1]]",
+           Says("fc is not applied")),
+]  # fmt: skip
+
+PLANTED = [*LAYERS, *STATES, *FORWARD, *SPECULATION, *CHECKPOINTS, *SEEN]

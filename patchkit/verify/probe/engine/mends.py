@@ -13,11 +13,12 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from patchkit.verify.probe.engine import attention, index_kernels
+from patchkit.verify.probe.engine import attention, handed, index_kernels
 from patchkit.verify.probe.engine.tree_kernels import Saw, Verify, build_tree
 from patchkit.verify.probe.ledger import Ledger
 
 _SPECULATIVE = ".speculative."
+_DRAFT = "sglang.srt.models.llama_eagle3"
 #: A module says so where it has a branch for a CPU.
 _CPU_BRANCH = "_is_cpu"
 #: Torch functions that 0.5.5 to 0.5.9 call with ``device="cuda"`` in any case.
@@ -25,15 +26,18 @@ _FACTORIES = ("arange", "empty", "full", "tensor", "zeros", "ones")
 
 
 class Mends:
-    """``replace``: further functions of SGLang's, by name, wherever they are."""
+    """``replace``: further functions of SGLang's, by name, wherever they are. ``tell``
+    is called with the states that the draft is handed, see ``handed``."""
 
     def __init__(
         self,
         ledger: Ledger,
         saw: Saw,
         replace: dict[str, Callable[..., Any]] | None = None,
+        tell: handed.Tell | None = None,
     ) -> None:
         self.ledger = ledger
+        self.tell = tell
         self.done: set[str] = set()
         verify = Verify(saw).function
         compiled: dict[str, Callable[..., Any]] = {
@@ -65,6 +69,8 @@ class Mends:
         for short, mend in _BY_MODULE.items():
             if name == f"sglang.srt.{short}":
                 mend(module)
+        if self.tell is not None and name == _DRAFT:
+            handed.watch(module, self.tell)
         for (short, function), wrap in _WRAPPED.items():
             if name == f"sglang.srt.{short}":
                 self._put(module, function, wrap(vars(module)[function]))

@@ -47,6 +47,7 @@ class Scene:
             imports.ledger,
             self.steps.saw,
             {"kill_process_tree": self.processes.kill_process_tree},
+            self.steps.handed,
         )
         mends.already()
         imports.when_loaded(mends.loaded)

@@ -22,7 +22,8 @@ class Steps:
 
     Fields: ``candidates`` and ``target`` [requests][tokens], ``accepted`` [requests],
     ``replaced`` and ``fused`` (calls so far), ``standins_called``, ``layers`` (before
-    which layer the target captures a state, as the model holds it).
+    which layer the target captures a state, as the model holds it), ``handed`` (the
+    passes of the draft since the line before, see ``handed``).
     """
 
     def __init__(self, folder: Path, ledger: Ledger) -> None:
@@ -30,6 +31,10 @@ class Steps:
         self.ledger = ledger
         self.fusion: Any = None
         self.layers: list[int] | None = None
+        self._handed: list[dict[str, Any]] = []
+
+    def handed(self, told: dict[str, Any]) -> None:
+        self._handed.append(told)
 
     def saw(
         self, candidates: list[list[int]], target: list[list[int]], accepted: list[int]
@@ -46,7 +51,9 @@ class Steps:
                 one for one in self.ledger.called if one["phase"].startswith("forward")
             ],
             "layers": self.layers,
+            "handed": self._handed,
         }
+        self._handed = []
         with open(self.folder / f"{os.getpid()}.jsonl", "a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
