@@ -169,13 +169,13 @@ CHECKS: Mapping[str, Kind] = {
         engine=True,
     ),
     "engine-steps": Kind(
-        ("patched-engine-steps", "baseline-engine-steps"),
+        ("patched-engine", "patched-engine-steps", "baseline-engine-steps"),
         engine.judge_steps,
         "a draft that looks one position back finds it in later draft steps, too",
         engine=True,
     ),
     "engine-fusion": Kind(
-        ("patched-engine-fusion", "baseline-engine-fusion"),
+        ("patched-engine", "patched-engine-fusion", "baseline-engine-fusion"),
         engine.judge_fusion,
         "the same with all-reduce fusion on, its kernel emulated",
         engine=True,

@@ -13,6 +13,7 @@ from patchkit.verify.verdict import Check, Verdict
 
 
 def report_json(report: Report, *, strict: bool) -> dict[str, Any]:
+    report = report.counting(strict=strict)
     return {
         "schema": 1,
         "sglang": report.version,

@@ -6,7 +6,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +75,18 @@ class Report:
         if Verdict.CANNOT_RUN in verdicts or Verdict.PASS not in verdicts:
             return 4
         return 0
+
+    def counting(self, *, strict: bool) -> Report:
+        """With ``strict``, what met a known defect is a FAIL, as the exit code says."""
+        if not strict:
+            return self
+        counted = tuple(
+            replace(one, verdict=Verdict.FAIL)
+            if one.defects and one.verdict is Verdict.PASS
+            else one
+            for one in self.checks
+        )
+        return replace(self, checks=counted)
 
 
 def verify(workspace: Workspace, options: Options, say: Say) -> Report:

@@ -37,6 +37,7 @@ _SECONDS = (
 
 
 def report_text(report: Report, style: Style, *, strict: bool) -> str:
+    report = report.counting(strict=strict)
     lines = _head(report, style)
     told: dict[tuple[str, ...], str] = {}
     for check in report.checks:

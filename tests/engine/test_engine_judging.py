@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,6 +25,63 @@ def guess(right: int, lost: Mapping[int, int]) -> int:
     for digit, value in lost.items():
         residues[digit] = value
     return code.token_of(code.number_of(residues))
+
+
+def state(layer: int, token: int, *, own: Callable[[int], bool]) -> list[Any]:
+    """In front of ``layer``, of the token before ``token``; a digit that is not
+    ``own`` is still in the block before."""
+    plan = pair.plan()
+    constants = plan.constants
+    row = {0: float(constants.amplitude)}
+    row |= {1 + n: float(x) for n, x in enumerate(constants.fillers)}
+    number = code.number_at(token) - 1
+    for digit, (start, modulus) in enumerate(zip(code.STARTS, code.MODULI)):
+        block = plan.block(layer if own(digit) else layer - 1)
+        row[block + start + number % modulus] = 1.0
+    return [[c, x] for c, x in sorted(row.items())]
+
+
+def handed(
+    tokens: list[int],
+    layers: list[int],
+    *,
+    own: Callable[[int], bool] = lambda digit: True,
+    factor: float = 1.0,
+    fc: bool = True,
+) -> dict[str, Any]:
+    """A pass of the draft's, with the states of these tokens."""
+    hidden = pair.plan().hidden
+    rows = [
+        [
+            [slot * hidden + c, x * factor]
+            for slot, layer in enumerate(layers)
+            for c, x in state(layer, token, own=own)
+        ]
+        for token in tokens
+    ]
+    width = len(layers) * hidden
+    return {"prefill": True, "width": width, "hidden": hidden, "fc": fc,
+            "tokens": tokens, "rows": rows}  # fmt: skip
+
+
+TOKENS = code.counting(700, 4)
+
+
+def with_states(result: Result, *passes: dict[str, Any]) -> Result:
+    """``passes``: by rank."""
+    for call in result.facts["calls"]:
+        for (name, (first, *more)), one in zip([*call["ranks"].items()], passes):
+            call["ranks"][name] = [first | {"handed": [one]}, *more]
+    return result
+
+
+def parts(fc: bool = True, layers: list[int] | None = None) -> list[dict[str, Any]]:
+    """Of each of two ranks: digits 0 and 1 are the first's, 2 and 3 the other's, the
+    last is moved by attention, whose sums are complete."""
+    mine = ({0, 1, 4}, {2, 3, 4})
+    return [
+        handed(TOKENS, layers or DEFAULT, own=own.__contains__, fc=fc) for own in mine
+    ]
 
 
 def output(one: pair.Generate, number: int, lost: Mapping[int, int]) -> dict[str, Any]:
@@ -151,6 +209,11 @@ def test_one_rank_alone_may_be_wrong() -> None:
 PARTS = {0: 0, 1: 0}
 
 
+def fusing(whose: str, lost: Mapping[int, int], *passes: dict[str, Any]) -> Result:
+    result = ran(f"{whose}-engine-fusion", lost, fused=7)
+    return with_states(result, *(passes or (parts() if lost else ())))
+
+
 @pytest.mark.parametrize(
     ("ours", "theirs", "more", "verdict"),
     [
@@ -167,14 +230,144 @@ def test_the_known_defect_of_fusion(
 ) -> None:
     check = judged(
         "engine-fusion",
-        ran("patched-engine-fusion", ours, fused=7),
-        ran("baseline-engine-fusion", theirs, fused=7),
+        ran("patched-engine"),
+        fusing("patched", ours),
+        fusing("baseline", theirs),
         same=False,
         **more,
     )
     assert check.verdict is verdict, check
     excused = verdict is Verdict.PASS and bool(ours)
     assert check.defects == (("capture-before-all-reduce",) if excused else ())
+
+
+NOTHING = dict.fromkeys(range(5), 0)
+
+
+@pytest.mark.parametrize(
+    ("alone", "passes"),
+    [
+        ([], parts()),  # one rank was not run
+        ([ran("patched-engine", NOTHING)], parts()),  # or is wrong itself
+        ([ran("patched-engine")], parts(fc=False)),
+        ([ran("patched-engine")], parts(layers=[n + 1 for n in DEFAULT])),
+        ([ran("patched-engine")], [handed(TOKENS, DEFAULT, factor=0.5)] * 2),
+        ([ran("patched-engine")], [handed(TOKENS, DEFAULT)] * 2),
+    ],
+    ids=["unknown", "alone", "fc", "layers", "scaled", "right"],
+)
+def test_another_fault_is_not_excused_by_the_defect_of_fusion(
+    alone: list[Result], passes: list[dict[str, Any]]
+) -> None:
+    """With nothing applied: the baseline is the tree itself, and as wrong."""
+    found = fusing("patched", PARTS, *passes)
+    check = judged("engine-fusion", *alone, found)
+    assert check.verdict is Verdict.FAIL and not check.defects, check
+
+
+def stepping(lost: Mapping[int, int]) -> Result:
+    """Each verification accepts one; the second candidate lacks these digits."""
+    result = ran("patched-engine-steps")
+    (call,) = result.facts["calls"]
+    text = code.continuation(pair.SINGLE.prompts[0], pair.SINGLE.tokens + 8)
+    told = [text[at : at + 5] for at in range(0, pair.SINGLE.tokens - 1, 2)]
+    right = handed(TOKENS, DEFAULT)
+    found = [
+        {"candidates": [[row[0], row[1], _off(row[2], lost), row[3]]],
+         "target": [row[1:]], "accepted": [1], "fused": 0, "layers": DEFAULT,
+         "standins_called": [], "replaced": {}, "handed": [right]}
+        for row in told
+    ]  # fmt: skip
+    meta = {"spec_verify_ct": len(found), "spec_accept_histogram": [0, len(found)]}
+    call["outputs"][0]["meta"] = meta
+    call["ranks"] = {"0.jsonl": found}
+    return result
+
+
+def _off(token: int, by: Mapping[int, int]) -> int:
+    residues = list(code.digits(code.number_at(token)))
+    for digit, more in by.items():
+        residues[digit] += more
+    return code.token_of(code.number_of(residues))
+
+
+@pytest.mark.parametrize(
+    ("alone", "off", "verdict"),
+    [
+        ({}, {code.BEFORE: 1}, Verdict.PASS),
+        ({1: 0}, {code.BEFORE: 1}, Verdict.FAIL),  # a draft that does not mind, too
+        ({}, {0: 1, 1: 1}, Verdict.FAIL),
+        ({}, {code.BEFORE: 1, 2: 1}, Verdict.FAIL),
+    ],
+)
+def test_the_known_defect_of_later_steps(
+    alone: dict[int, int], off: dict[int, int], verdict: Verdict
+) -> None:
+    check = judged("engine-steps", ran("patched-engine", alone), stepping(off))
+    assert check.verdict is verdict, check
+    excused = verdict is Verdict.PASS
+    assert check.defects == (("draft-positions",) if excused else ())
+
+
+@pytest.mark.parametrize(
+    ("one", "words"),
+    [
+        (handed(TOKENS, DEFAULT, factor=0.5), "states multiplied by 0.5"),
+        (handed(TOKENS, [2, 5, 4]), "in front of layers 5 and 4 (made for"),
+        (handed(TOKENS, DEFAULT, own={4}.__contains__), "the residual alone"),
+        (handed(TOKENS, [2, 4]), "768 are 2 of 3 states"),
+        (handed(TOKENS, DEFAULT, fc=False), "fc is not applied to the states"),
+        ({**handed(TOKENS, DEFAULT), "tokens": TOKENS[::-1]}, "of other tokens"),
+        ({**handed(TOKENS, DEFAULT), "rows": [[]] * 4}, "slots 0, 1 and 2 receive zer"),
+    ],
+)
+def test_wrong_states_are_seen_though_every_candidate_is_accepted(
+    one: dict[str, Any], words: str
+) -> None:
+    check = judged("engine-accept", with_states(ran("patched-engine"), one))
+    assert check.verdict is Verdict.FAIL, check
+    assert words in check.reason and "accepted all the same" in check.reason, check
+
+
+def test_right_states_are_told_where_the_fault_lies_behind() -> None:
+    result = with_states(ran("patched-engine", {1: 0}), handed(TOKENS, DEFAULT))
+    check = judged("engine-accept", result)
+    assert "slot 1 is lost, though the states are right" in check.reason, check
+
+
+MISFIT = "RuntimeError: mat1 and mat2 shapes cannot be multiplied (3x768 and 1152x384)"
+
+
+def ended(job: str, error: str = MISFIT, step: str = "forward single") -> Result:
+    facts = {"calls": [], "raised_in": ["torch/linear.py", "/o/llama_eagle3.py"]}
+    return Result(job, 0, "failed", step=step, error=error, facts=facts)
+
+
+@pytest.mark.parametrize(
+    ("results", "more", "verdict"),
+    [
+        ([ended("patched-engine")], {}, Verdict.FAIL),
+        ([ended("patched-engine"), ran("baseline-engine")], {"same": False},
+         Verdict.FAIL),
+        ([ended("patched-engine"), ended("baseline-engine")], {"same": False},
+         Verdict.CANNOT_RUN),
+        ([ended("patched-engine", step="start the engine")], {}, Verdict.CANNOT_RUN),
+        ([ended("patched-engine", "a.b.StandInCalled: triton")], {},
+         Verdict.CANNOT_RUN),
+    ],
+)  # fmt: skip
+def test_an_engine_that_ends_in_the_model_s_forward(
+    results: list[Result], more: Any, verdict: Verdict
+) -> None:
+    files = frozenset({"/o/llama_eagle3.py"})
+    check = judged("engine-accept", *results, overlaid=files, **more)
+    assert check.verdict is verdict, check
+    words = "2 of 3 states reach fc: 768 columns, and fc takes 1152"
+    assert (words in check.reason) == (verdict is Verdict.FAIL), check
+    ids = replace(results[0], job="patched-engine-ids")
+    both = {"chosen": ("engine-accept", "engine-ids"), "overlaid": files, **more}
+    check = judged("engine-ids", *results, ids, **both)
+    assert check.verdict is verdict and "see engine-accept" in check.reason
 
 
 def test_an_emulation_that_never_engages_proves_nothing() -> None:

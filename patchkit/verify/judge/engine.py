@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+from patchkit.canary.chart import State, chart_of_candidates
+from patchkit.canary.code import BEFORE
+from patchkit.canary.ended import in_words
 from patchkit.verify import pair
-from patchkit.verify.answers import histogram, verifications
+from patchkit.verify.answers import histogram, states, verifications
 from patchkit.verify.defects import is_known
 from patchkit.verify.evidence import Evidence, unusable
-from patchkit.verify.jobs import Result
+from patchkit.verify.jobs import FORWARD, Result
 from patchkit.verify.judge.accepted import (
     diagnosed,
     drafts_right,
@@ -21,7 +25,13 @@ from patchkit.verify.judge.accepted import (
     target_right,
 )
 from patchkit.verify.judge.story import tells_the_story
-from patchkit.verify.verdict import Check, Tally, cannot_run, not_applicable
+from patchkit.verify.verdict import (
+    Check,
+    Tally,
+    Verdict,
+    cannot_run,
+    not_applicable,
+)
 
 ACCEPT = "engine-accept"
 
@@ -37,7 +47,14 @@ def judge_ids(evidence: Evidence) -> Check:
 
 
 def judge_tp(evidence: Evidence) -> Check:
-    return _like_the_form("engine-tp", evidence, "engine-tp")
+    check = _like_the_form("engine-tp", evidence, "engine-tp")
+    alone = evidence.one("patched-engine")
+    if check.verdict is Verdict.FAIL and alone is not None and alone.ran:
+        one = _like_the_form(ACCEPT, evidence, "engine")
+        if one.details[:1] == check.details[:1]:
+            reason = f"as with one rank, see {ACCEPT}: {check.reason}"
+            return replace(check, reason=reason)
+    return check
 
 
 def judge_fusion(evidence: Evidence) -> Check:
@@ -51,7 +68,12 @@ def judge_fusion(evidence: Evidence) -> Check:
     if not fused(ours) and not any(one["error"] for one in ours.facts["calls"]):
         return cannot_run(name, "the emulation did not engage: no fused call")
     defect = "capture-before-all-reduce"
-    if "fusion" not in evidence.fixed and _as_known(defect, evidence, variant):
+    if (
+        "fusion" not in evidence.fixed
+        and _parts_of_sums(ours, variant)
+        and _right_alone(evidence)
+        and _as_known(defect, evidence, variant)
+    ):
         return _excused(name, evidence, variant, defect)
     return _like_the_form(name, evidence, variant)
 
@@ -66,6 +88,9 @@ def judge_steps(evidence: Evidence) -> Check:
     if (
         name not in evidence.fixed
         and _only_the_first(ours)
+        and _own_for_before(ours)
+        and _right_states(ours, variant)
+        and _right_alone(evidence)
         and _as_known(defect, evidence, variant)
     ):
         return _excused(name, evidence, variant, defect)
@@ -187,6 +212,36 @@ def _only_the_first(result: Result) -> bool:
     return bool(rows) and all(set(row) == {1} for row in rows)
 
 
+def _right_alone(evidence: Evidence) -> bool:
+    """Whether one rank, and a draft that does not mind, are right on this tree: what a
+    defect does not explain is not excused by it."""
+    return _like_the_form(ACCEPT, evidence, "engine").verdict is Verdict.PASS
+
+
+def _parts_of_sums(result: Result, variant: str) -> bool:
+    """Whether each rank hands on, in each row, what it alone adds: no more is wrong
+    with a state that is captured before an all-reduce."""
+    found = states(result, pair.VARIANTS[variant])
+    return found is not None and found.partial and not found.skipped
+
+
+def _right_states(result: Result, variant: str) -> bool:
+    found = states(result, pair.VARIANTS[variant])
+    return found is not None and found.right
+
+
+def _own_for_before(result: Result) -> bool:
+    """Whether second candidates lack the digit from the position before, and no
+    other."""
+    chart = chart_of_candidates(
+        (row[2], target[1])
+        for line in _verified(result)
+        for row, target in zip(line["candidates"], line["target"])
+    )
+    wrong = [n for n, one in enumerate(chart.states()) if one is not State.RIGHT]
+    return wrong == [BEFORE] and not chart.digits[BEFORE].right
+
+
 # -- one run against another --------------------------------------------------------
 
 
@@ -228,6 +283,49 @@ def _unusable(name: str, evidence: Evidence, *jobs: str) -> Check | None:
     if not evidence.shape.get("captures", True):
         return not_applicable(name, "this release captures no aux states")
     first = evidence.one("patched-engine")
+    for job in jobs:
+        result = evidence.one(job)
+        if result is not None and _ends_by_its_fault(evidence, result):
+            alike = first is not None and first.error == result.error
+            if alike and name != ACCEPT and ACCEPT in evidence.chosen:
+                reason = f"the engine ends in the model's forward: see {ACCEPT}"
+                return Check(name, Verdict.FAIL, reason)
+            return _ended(name, result)
     if name != ACCEPT and ACCEPT in evidence.chosen and first and not first.ran:
         return cannot_run(name, f"the engine did not run: see {ACCEPT}")
     return unusable(name, evidence, *jobs)
+
+
+def _ends_by_its_fault(evidence: Evidence, result: Result) -> bool:
+    """Whether the tree made its engine end: in the model's forward, and the baseline's
+    engine runs, if there is another. What the machine lacks shows in a stand-in."""
+    if result.job.startswith("baseline") or result.status != "failed":
+        return False
+    if not result.step.startswith(FORWARD) or _name(result.error) in _LACKS:
+        return False
+    if not evidence.same:
+        _, _, variant = result.job.partition("-")
+        one = evidence.one(f"baseline-{variant}") or evidence.one("baseline-engine")
+        if one is not None:
+            return one.ran
+    return bool({*result.facts.get("raised_in", ())} & evidence.overlaid)
+
+
+def _ended(name: str, result: Result) -> Check:
+    words = in_words(result.error, pair.plan().hidden)
+    said = f"{words} ({result.error})" if words else result.error
+    return Check(
+        name,
+        Verdict.FAIL,
+        f"the engine ends in the model's forward: {said}",
+        (*result.trace, *result.output),
+    )
+
+
+def _name(error: str) -> str:
+    """Of the exception, without its module."""
+    return error.partition(":")[0].rpartition(".")[2]
+
+
+#: What is raised where something is not installed, or does nothing on a CPU.
+_LACKS = ("StandInCalled", "ImportError", "ModuleNotFoundError", "NotImplementedError")
