@@ -12,7 +12,6 @@ import os
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -35,6 +34,7 @@ from patchkit.verify.answers import measured
 from patchkit.verify.interpreter import choose_python
 from patchkit.verify.jobs import Job, Result
 from patchkit.verify.probe.orphans import die_with_parent
+from patchkit.verify.scratch import Scratch
 from patchkit.verify.session import ProbeFailed, Session
 
 Say = Callable[[str], None]
@@ -58,8 +58,8 @@ class Asking:
 def run_canary(package: Path, asking: Asking, say: Say) -> Checked:
     """Raises CannotRun where there is no python for it, or nothing starts."""
     python, _ = choose_python(package, asking.python, asking.device)
-    with tempfile.TemporaryDirectory(prefix="patchkit-canary-") as folder:
-        out = Path(folder, "pair")
+    with Scratch("canary") as folder:
+        out = folder / "pair"
         say("making the pair")
         write_pair(asking.plan, out)
         if asking.device == "cpu":

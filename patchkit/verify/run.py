@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -20,6 +19,7 @@ from patchkit.verify.interpreter import choose_python
 from patchkit.verify.jobs import Job, Result
 from patchkit.verify.promises import Promises, find_promises
 from patchkit.verify.revert import check_revert
+from patchkit.verify.scratch import Scratch
 from patchkit.verify.session import ProbeFailed, Session
 from patchkit.verify.shape import tiny_shape
 from patchkit.verify.trees import CORE, Trees, find_trees, write_overlay
@@ -202,15 +202,15 @@ class _Run:
         """The evidence, and a check for each name in ``chosen``."""
         promises = find_promises(self.workspace)
         setters = order.setters(self.workspace.target.package)
-        with tempfile.TemporaryDirectory(prefix="patchkit-overlay-") as folder:
-            patched = write_overlay(trees.patched, Path(folder, "patched"))
-            baseline = write_overlay(trees.baseline, Path(folder, "baseline"))
+        with Scratch("overlay") as folder:
+            patched = write_overlay(trees.patched, folder / "patched")
+            baseline = write_overlay(trees.baseline, folder / "baseline")
             captures = order.captures(
                 *(tree[CORE[0]] for tree in (trees.patched, trees.baseline))
             )
             wanted = any(kinds.CHECKS[name].engine for name in chosen)
             self.engine = captures and wanted
-            requests = write_requests(Path(folder)) if self.engine else {}
+            requests = write_requests(folder) if self.engine else {}
             jobs = kinds.jobs_for(
                 chosen,
                 patched,

@@ -10,16 +10,15 @@ import contextlib
 import json
 import os
 import select
-import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from patchkit.verify.jobs import Job, Result
+from patchkit.verify.scratch import Scratch
 
 #: Beyond the probe's own deadline, after which it is thought dead.
 MARGIN = 15.0
@@ -91,7 +90,8 @@ class Session:
 
     def __enter__(self) -> Session:
         """Start and wait until it is ready. Raises ProbeFailed."""
-        self.folder = Path(tempfile.mkdtemp(prefix="patchkit-verify-"))
+        self._scratch = Scratch("verify")
+        self.folder = self._scratch.folder
         try:
             self._start()
             self.info = self._wait_until_ready()
@@ -105,7 +105,7 @@ class Session:
             self._end()
             self._inlet.close()
             self.log.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self._scratch.close()
 
     def run(
         self,

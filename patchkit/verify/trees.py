@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import tarfile
-import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from patchkit.errors import Refused, UsageError
 from patchkit.fetch import fetch_wheel
 from patchkit.journal.plumbing import GitFailed, git
 from patchkit.verify.jobs import MODULES, module_name
+from patchkit.verify.scratch import Scratch
 from patchkit.workspace import files
 from patchkit.workspace.tree import Workspace
 
@@ -101,8 +101,8 @@ def find_trees(workspace: Workspace, baseline: str) -> Iterator[Trees]:
             baseline,
         )
         return
-    with tempfile.TemporaryDirectory(prefix="patchkit-baseline-") as folder:
-        elsewhere = Path(folder, "sglang")
+    with Scratch("baseline") as folder:
+        elsewhere = folder / "sglang"
         for path, data in theirs.items():  # kernels look for sources beside them
             (elsewhere / path).parent.mkdir(parents=True, exist_ok=True)
             (elsewhere / path).write_bytes(data)

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from support import release_tree
@@ -117,9 +118,10 @@ class Run:
     """A parent, its probe, and engines that are at work one after another: each is
     started when the one before has ended."""
 
-    def __init__(self, version: str, engines: int) -> None:
+    def __init__(self, version: str, engines: int, tp: int = 1) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="ek-", dir="/tmp"))
-        job = write_job(version, self.folder)
+        self.tp = tp
+        job = write_job(version, self.folder, replace(LONG, tp=tp))
         (self.folder / "job.json").write_text(json.dumps(job.to_json()))
         (self.folder / "tmp").mkdir()
         path = os.pathsep.join(one for one in sys.path if one)
@@ -147,7 +149,7 @@ class Run:
         self.ranks = tree[self.worker]
         self.all |= set(tree)
         self.ports = ports(self.all)
-        assert len(self.ranks) == 2, "a scheduler and a detokenizer"
+        assert len(self.ranks) == self.tp + 1, "schedulers and a detokenizer"
         assert self.steps[0] in self.ranks
         assert self.ports, "a rank listens, for the others of its group"
 

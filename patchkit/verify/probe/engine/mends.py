@@ -13,7 +13,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from patchkit.verify.probe.engine import attention, handed, index_kernels
+from patchkit.verify.probe.engine import attention, handed, index_kernels, memory
 from patchkit.verify.probe.engine.tree_kernels import Saw, Verify, build_tree
 from patchkit.verify.probe.ledger import Ledger
 
@@ -72,8 +72,9 @@ class Mends:
         if self.tell is not None and name == _DRAFT:
             handed.watch(module, self.tell)
         for (short, function), wrap in _WRAPPED.items():
-            if name == f"sglang.srt.{short}":
-                self._put(module, function, wrap(vars(module)[function]))
+            theirs = vars(module).get(function)
+            if name == f"sglang.srt.{short}" and theirs is not None:
+                self._put(module, function, wrap(theirs))
         for function in self._missing(module):
             self._put(module, function, self.functions[function])
         for function, ours in self.replace.items():
@@ -168,6 +169,8 @@ _BY_MODULE: dict[str, Callable[[types.ModuleType], None]] = {
 }
 #: Module and function -> makes ours of theirs.
 _WRAPPED: dict[tuple[str, str], Callable[[Any], Callable[..., Any]]] = {
+    ("managers.load_snapshot", "shm_path_for"): memory.in_folder,
+    ("utils.stale_shm_cleanup", "make_shm_name"): memory.named,
     ("utils.triton_load_watch", "install"): _nothing,
     ("layers.torchao_utils", "apply_torchao_config_to_model"): _if_configured,
 }

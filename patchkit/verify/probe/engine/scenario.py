@@ -8,9 +8,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from patchkit.verify import scratch
 from patchkit.verify.jobs import Job
 from patchkit.verify.probe.engine import PREFIX
 from patchkit.verify.probe.engine.failure import read_failure
+from patchkit.verify.probe.engine.memory import name_memory
 from patchkit.verify.probe.engine.mends import Mends, mend_torch
 from patchkit.verify.probe.engine.processes import EngineEnded, Processes
 from patchkit.verify.probe.engine.request import Generate, Request
@@ -37,7 +39,7 @@ class Scene:
         self.request = Request.read(Path(job.scenario.removeprefix(PREFIX)))
         folder = folder / "engine"
         folder.mkdir()
-        self._keep_sockets(Path(imports.request["folder"]).with_name("sockets"))
+        self._keep_files(Path(imports.request["folder"]).parent)
         os.environ.update(self._variables())
         self.steps = Steps(folder, imports.ledger)
         self.lines = TapLines(folder)
@@ -53,13 +55,16 @@ class Scene:
         imports.when_loaded(mends.loaded)
 
     @staticmethod
-    def _keep_sockets(folder: Path) -> None:
-        """Engine leaves the files of its sockets behind: in the session's folder,
-        which is removed."""
-        folder.mkdir(exist_ok=True)
-        short = len(str(folder)) < _LONG
-        where = str(folder) if short else tempfile.mkdtemp(dir="/tmp")
-        os.environ["TMPDIR"] = tempfile.tempdir = where
+    def _keep_files(session: Path) -> None:
+        """Engine leaves the files of its sockets behind, and shared memory where it is
+        killed: in the session's folder, which is removed, or named after it."""
+        where = session / "sockets"
+        if len(str(where)) >= _LONG:
+            where = scratch.sockets(session)
+        where.mkdir(mode=0o700, exist_ok=True)
+        os.environ["TMPDIR"] = tempfile.tempdir = str(where)
+        if scratch.MEMORY.is_dir():
+            name_memory(session.name)
 
     def _variables(self) -> dict[str, str]:
         # Without cores of its own for each rank, SGLang looks for as many NUMA nodes.
