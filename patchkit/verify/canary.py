@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -23,6 +24,7 @@ from patchkit.canary.ask import Server
 from patchkit.canary.check import LONG, Checked, check
 from patchkit.canary.code import counting
 from patchkit.canary.diagnose import Verdict, diagnose
+from patchkit.canary.ended import frames, in_words
 from patchkit.canary.folder import PROMPTS, write_pair
 from patchkit.canary.measured import Measured
 from patchkit.canary.plan import Plan
@@ -32,13 +34,14 @@ from patchkit.target import read_version
 from patchkit.verify import pair
 from patchkit.verify.answers import measured
 from patchkit.verify.interpreter import choose_python
-from patchkit.verify.jobs import Job, Result
+from patchkit.verify.jobs import FORWARD, Job, Result
 from patchkit.verify.probe.orphans import die_with_parent
 from patchkit.verify.scratch import Scratch
 from patchkit.verify.session import ProbeFailed, Session
 
 Say = Callable[[str], None]
-_TAIL = 40
+#: Lines of a server's log, and of a stack.
+_TAIL, _FEW = 40, 8
 
 
 @dataclass(frozen=True)
@@ -96,11 +99,17 @@ def _by_engine(
             say("starting the engine")
             (result,) = session.run([job])
     except ProbeFailed as problem:
+        if problem.hung:
+            raise CannotRun(
+                f"SGLang was not imported in {asking.timeout:g} s: {problem.step}",
+                hint="give more with --timeout",
+            ) from None
         raise CannotRun(
             f"SGLang can't be imported here: {problem}",
             hint="patchkit verify says more",
-            details=problem.trace[-_TAIL:],
+            details=problem.trace[-_FEW:],
         ) from None
+    _expect_started(result, asking)
     one = measured(result, replace(variant, generate=alone), asking.plan)
     again = measured(result, replace(variant, generate=(together,)), asking.plan)
     arguments = {
@@ -111,14 +120,36 @@ def _by_engine(
     return Checked(read_version(package), arguments, one, again, verdict)
 
 
+def _expect_started(result: Result, asking: Asking) -> None:
+    """Raises CannotRun for an engine that never came to generate."""
+    if result.ran or result.step.startswith(FORWARD):
+        return
+    if result.status == "hung":
+        raise CannotRun(
+            f"the engine did not start in {asking.timeout:g} s: {result.step}",
+            hint="give more with --timeout",
+        )
+    raise CannotRun(
+        f"the engine did not start: {result.step or 'start'}: {result.error}",
+        hint="patchkit verify says more",
+        details=frames(result.trace) or result.trace[-_FEW:],
+    )
+
+
 def _verdict(result: Result, alone: Measured, together: Measured) -> Verdict:
+    assert alone.plan is not None
     errors = [call["error"] for call in result.calls().values() if call["error"]]
     if not result.ran or errors:
-        why = errors[0] if errors else f"{result.status} in {result.step}"
-        said = f"the engine ended: {why}" + (
-            f": {result.error}" if result.error else ""
-        )
-        return Verdict(False, said, evidence=result.trace[-_TAIL:])
+        error = result.error or (errors[0] if errors else result.status)
+        words = in_words(error, alone.plan.hidden)
+        if words:
+            said = f"{words}; the engine ends"
+            seen = (error, *frames(result.trace))
+        else:
+            how = "hangs" if result.status == "hung" else "ends"
+            said = f"the engine {how} in the model's forward: {error}"
+            seen = frames(result.trace)
+        return Verdict(False, said, evidence=seen)
     found = diagnose(alone)
     if found.right and not diagnose(together).right:
         found = diagnose(together)
@@ -137,7 +168,7 @@ def _server(
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port = one.getsockname()[1]
-    words = launch_command(asking.plan, out, asking.draft).replace("\\\n", " ").split()
+    words = shlex.split(launch_command(asking.plan, out, asking.draft))
     command = [python, *words[1:], "--host", "127.0.0.1", "--port", str(port)]
     command += asking.arguments
     lane = os.pathsep.join([str(package.parent), os.environ.get("PYTHONPATH", "")])
