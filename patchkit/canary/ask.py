@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import Any
 
 from patchkit.canary.measured import Answer
-from patchkit.errors import CannotRun
+from patchkit.errors import CannotRun, UsageError
 
 Json = dict[str, Any]
 _INFO = ("/server_info", "/get_server_info")
@@ -26,12 +26,19 @@ _HISTOGRAMS = ("spec_accept_histogram", "spec_correct_drafts_histogram")
 
 
 class Server:
-    """``timeout``: seconds for each request. Methods raise CannotRun where the server
-    does not answer, or not as SGLang does."""
+    """``timeout``: seconds for each request. Raises UsageError for an address that is
+    not HTTP's; methods raise CannotRun where the server does not answer, or not as
+    SGLang does."""
 
     def __init__(self, url: str, key: str | None = None, timeout: float = 120) -> None:
-        self.url = url.rstrip("/")
-        if "://" not in self.url:
+        self.url = url.strip().rstrip("/")
+        scheme, colon, _ = self.url.partition("://")
+        if not self.url or (colon and scheme.lower() not in ("http", "https")):
+            raise UsageError(
+                f"{url!r} is no address of an HTTP server",
+                hint="give one like http://127.0.0.1:30000",
+            )
+        if not colon:
             self.url = f"http://{self.url}"
         self._key = key
         self._timeout = timeout
@@ -42,12 +49,19 @@ class Server:
         """Its arguments, ``version`` among them."""
         for path in _INFO:
             status, body = self._get(path)
-            if status == 200:
-                found = self._parsed(path, body)
-                if isinstance(found, dict):
-                    return found
+            if status == 404:
+                continue
+            if status != 200:
+                raise CannotRun(
+                    f"{self.url} answers {path} with HTTP {status}",
+                    hint="its log says why",
+                )
+            found = self._parsed(path, body)
+            if isinstance(found, dict):
+                return found
+            raise self._foreign(path, json.dumps(found)[:200])
         raise CannotRun(
-            f"{self.url} has no {' or '.join(_INFO)} (HTTP {status})",
+            f"{self.url} has no {' or '.join(_INFO)} (HTTP 404)",
             hint="is it an SGLang server, 0.5.4 or newer?",
         )
 
@@ -130,6 +144,12 @@ class Server:
             raise self._foreign(path, f"HTTP {problem.code}: {said}") from None
         except (OSError, ValueError, http.client.HTTPException) as problem:
             reason = getattr(problem, "reason", problem)
+            if isinstance(reason, TimeoutError):
+                raise CannotRun(
+                    f"{self.url}{path} gives no answer in {self._timeout:g} s",
+                    hint="--timeout gives it longer; patchkit watch --url"
+                    f" {self.url} says whether it is ready, or hangs",
+                ) from None
             raise CannotRun(
                 f"{self.url} does not answer: {reason or type(problem).__name__}",
                 hint=f"patchkit watch --url {self.url} says whether it is ready",

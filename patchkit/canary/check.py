@@ -41,13 +41,15 @@ class Asked(Protocol):
 
 @dataclass(frozen=True)
 class Checked:
-    """``again``: the same prompts, asked together, with what the radix cache kept."""
+    """``again``: the same prompts, asked together, with what the radix cache kept.
+    ``notes``: what of the pair and the server does not go together."""
 
     version: str
     arguments: Json
     measured: Measured
     again: Measured
     verdict: Verdict
+    notes: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:
@@ -70,6 +72,7 @@ def check(server: Asked, pair: Path | None, say: Callable[[str], None]) -> Check
     info = server.info()
     steps = _steps(info)
     plan, draft = _pair(info, pair)
+    notes = _notes(info, pair, draft)
     prompts = [counting(*one) for one in PROMPTS]
     say("each prompt alone")
     alone = tuple(server.stream(prompt, LONG) for prompt in prompts)
@@ -79,20 +82,63 @@ def check(server: Asked, pair: Path | None, say: Callable[[str], None]) -> Check
     measured = Measured(steps, alone, draft, plan, tp=ranks)
     again = replace(measured, answers=together)
     verdict = diagnose(measured)
-    if plan is None and not verdict.right and _no_counting(alone):
+    foreign = plan is None or any(_OTHER in one for one in notes)
+    if foreign and not verdict.right and _no_counting(alone):
         raise CannotRun(
             f"what answers is no canary: {verdict.evidence[-1]}",
             hint="start the server with OUT/target of patchkit canary make; if it is,"
-            " say so with --pair OUT",
+            " say so with --pair OUT"
+            if pair is None
+            else f"the server's model is {info.get('model_path')}",
         )
     if not verdict.right:
         say("each digit by itself")
         measured = replace(measured, chart=_chart(server))
-        verdict = diagnose(measured)
+        verdict = _less_together(diagnose(measured), measured, again)
     elif not diagnose(again).right:
         verdict = _only_together(diagnose(again))
     arguments = {name: info[name] for name in _NAMES if name in info}
-    return Checked(str(info.get("version", "")), arguments, measured, again, verdict)
+    version = str(info.get("version", ""))
+    return Checked(version, arguments, measured, again, verdict, notes)
+
+
+_OTHER = "the server's model is"
+
+
+def _notes(info: Json, pair: Path | None, draft: str) -> tuple[str, ...]:
+    """What makes an answer worth less than it seems."""
+    notes = []
+    model = Path(str(info.get("model_path") or ""))
+    if pair is not None and model.parts and not _same(model, pair / "target"):
+        notes.append(
+            f"{_OTHER} {model}, and the pair is {pair}: layers are named by the pair"
+        )
+    if not draft:
+        name = Path(str(info.get("speculative_draft_model_path") or "")).name
+        notes.append(
+            f"the server's draft is in a folder called {name!r}, none of"
+            f" {', '.join(DRAFTS)}: which layers it is made for is not known"
+        )
+    return tuple(notes)
+
+
+def _same(one: Path, other: Path) -> bool:
+    """Whether they are one folder; or, where one is not here, called alike."""
+    try:
+        return one.samefile(other)
+    except OSError:
+        return one.parts[-2:] == other.absolute().parts[-2:]
+
+
+def _less_together(verdict: Verdict, measured: Measured, again: Measured) -> Verdict:
+    """One that says what holds for several requests, too."""
+    if not measured.nothing or again.nothing:
+        return verdict
+    text = verdict.text.replace(
+        "no candidate is ever accepted", "no candidate is accepted one by one"
+    )
+    seen = "with several requests at once, some candidates are accepted"
+    return replace(verdict, text=text, evidence=(*verdict.evidence, seen))
 
 
 def _steps(info: Json) -> int:

@@ -5,6 +5,7 @@ OUT holds ``target/``, three drafts and ``canary.json``, which says what they ar
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -35,6 +36,11 @@ def write_pair(plan: Plan, out: Path) -> Proof:
     Raises UsageError unless ``out`` can be made, Refused if the disk says no, or if the
     dtype can't hold the pair.
     """
+    if out.is_symlink() and not out.exists():
+        raise UsageError(
+            f"{out} is a link to {os.readlink(out)}, which is not there",
+            hint="remove the link, or give another folder",
+        )
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"{out} is there already", hint="give a folder that is not")
     if not out.absolute().parent.is_dir():
@@ -44,7 +50,14 @@ def write_pair(plan: Plan, out: Path) -> Proof:
     target = target_tensors(plan)
     drafts = {name: _tensors(plan, one) for name, one in DRAFTS.items()}
     proof = prove(plan, target, drafts["draft"])
-    aside = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.absolute().parent))
+    try:
+        above = out.absolute().parent
+        aside = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=above))
+    except OSError as problem:
+        raise Refused(
+            f"{above} can't be written to: {problem.strerror}",
+            hint="give a folder in which files can be made",
+        ) from None
     try:
         write_checkpoint(aside / "target", target_config(plan), target)
         for name, tensors in drafts.items():
@@ -57,8 +70,10 @@ def write_pair(plan: Plan, out: Path) -> Proof:
         os.rename(aside, out)
     except OSError as problem:
         shutil.rmtree(aside, ignore_errors=True)
+        full = problem.errno in (errno.ENOSPC, errno.EDQUOT)
         raise Refused(
-            f"{out} can't be written: {problem.strerror}", hint="is there room?"
+            f"{out} can't be written: {problem.strerror}",
+            hint="make room" if full else "give another folder",
         ) from None
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
@@ -98,14 +113,24 @@ def read_pair(out: Path) -> Plan:
     """What the pair in ``out`` was made for. Raises Refused if it is none of ours."""
     file = out / MANIFEST
     again = "patchkit canary make OUT writes a new one"
+    if not file.is_file():
+        above = out.absolute().parent
+        if (above / MANIFEST).is_file():
+            again = f"give the folder above it, {above}"
+        raise Refused(f"{out} is no pair: it has no {MANIFEST}", hint=again)
     try:
         value = json.loads(file.read_text(encoding="utf-8"))
-        edition, given = value["canary"], value["plan"]
-        if edition != EDITION:
-            raise Refused(f"{file}: edition {edition} of the pair", hint=again)
-        return make_plan(**given)
-    except (OSError, ValueError, KeyError, TypeError) as problem:
+    except (OSError, ValueError) as problem:
         raise Refused(f"{file} can't be read: {problem}", hint=again) from None
+    if not isinstance(value, dict) or not isinstance(value.get("plan"), dict):
+        raise Refused(f"{file} says of no pair what it was made for", hint=again)
+    if value.get("canary") != EDITION:
+        edition = value.get("canary")
+        raise Refused(f"{file} is of edition {edition}, not {EDITION}", hint=again)
+    try:
+        return make_plan(**value["plan"])
+    except (TypeError, UsageError) as problem:
+        raise Refused(f"{file}: no pair is made so: {problem}", hint=again) from None
 
 
 def _tokenizer() -> Json:

@@ -13,7 +13,17 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from patchkit.canary.code import BY_MLP, MODULI, SLOTS, STARTS, WIDTH, digits, number_at
+from patchkit.canary.code import (
+    BY_MLP,
+    CODES,
+    MODULI,
+    PAD,
+    SLOTS,
+    STARTS,
+    WIDTH,
+    digits,
+    number_at,
+)
 from patchkit.canary.plan import CONSTANTS, Plan
 from patchkit.canary.target import ONE
 
@@ -156,8 +166,9 @@ def _found(
         return Found(Kind.UNLIKE)
     factor = 1.0 if abs(factor - 1) <= EXACT else float(f"{factor:.6g}")
     blocks = [block for block, _ in held]
-    ahead = (number_at(token) - 1) % 2310
-    same = all(held[d][1] == digits(ahead)[d] for d in BY_MLP)
+    ahead = (number_at(token) - 1) % CODES
+    # an overlapping worker pads where candidates were rejected
+    same = token == PAD or all(held[d][1] == digits(ahead)[d] for d in BY_MLP)
     if len(set(blocks)) > 1:
         own = [d * tp // len(BY_MLP) == rank for d in BY_MLP]
         parted = [layer if mine else layer - 1 for mine in own] + [layer]

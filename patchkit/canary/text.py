@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from patchkit.canary.check import Checked
@@ -15,29 +16,37 @@ from patchkit.canary.measured import Measured
 from patchkit.canary.plan import DRAFTS, Plan
 from patchkit.report.style import Style, wrap
 
-WIDTH = 88
+WIDTH = 79
 #: Draft steps of the launch command.
 STEPS = 3
 
 
 def launch_command(plan: Plan, out: Path, draft: str = "draft") -> str:
+    """For a shell, a few arguments a line."""
     parts = [
         "python -m sglang.launch_server",
-        f"--model-path {out}/target --dtype {plan.dtype}",
-        f"--speculative-algorithm EAGLE3 --speculative-draft-model-path {out}/{draft}",
-        f"--speculative-num-steps {STEPS} --speculative-eagle-topk 1"
-        f" --speculative-num-draft-tokens {STEPS + 1}",
+        f"--model-path {quote(str(out / 'target'))} --dtype {plan.dtype}",
+        "--speculative-algorithm EAGLE3",
+        f"--speculative-draft-model-path {quote(str(out / draft))}",
+        f"--speculative-num-steps {STEPS} --speculative-eagle-topk 1",
+        f"--speculative-num-draft-tokens {STEPS + 1}",
     ]
     if plan.tp > 1:
         parts.append(f"--tp-size {plan.tp}")
-    return " \\\n    ".join(parts)
+    return _CONTINUED.join(parts)
+
+
+#: Between lines of a shell's command.
+_CONTINUED = " \\\n    "
 
 
 def made_text(plan: Plan, out: Path, proof: Proof, style: Style) -> str:
     lines = [style(f"{out}", "bold")]
-    lines.append(
-        f"  target           {plan.layers} layers, hidden {plan.hidden},"
-        f" {plan.heads} heads, {plan.dtype}; digits spread over {plan.tp} ranks"
+    ranks = "one rank" if plan.tp == 1 else f"{plan.tp} ranks"
+    lines += _part(
+        "target",
+        f"{plan.layers} layers, hidden {plan.hidden}, {plan.heads} heads,"
+        f" {plan.dtype}; digits spread over {ranks}",
     )
     for name, draft in DRAFTS.items():
         layers = ", ".join(map(str, draft.layers(plan)))
@@ -46,28 +55,43 @@ def made_text(plan: Plan, out: Path, proof: Proof, style: Style) -> str:
             what += f"; config names {', '.join(map(str, plan.ids))}"
         if draft.strict:
             what += "; strict about positions"
-        lines.append(f"  {name:<16} {what}")
+        lines += _part(name, what)
     lines += ["", style(f"arithmetic of {plan.dtype}", "bold")]
+    lines.append(f"  {'logits':<32}  right  next  apart, in steps of the dtype")
     for margin in proof.logits:
         lines.append(
-            f"  {margin.what:<33} right {margin.right:6.2f}  next {margin.wrong:6.2f}"
-            f"  apart by {_count(margin.steps)} of its steps"
+            f"  {margin.what:<32} {margin.right:6.2f} {margin.wrong:6.2f}"
+            f"  {_count(margin.steps)}"
         )
+    lines.append(f"  {'attention':<32}   nats  weight of all other positions")
     for one in proof.attention:
-        lines.append(
-            f"  {one.what:<33} ahead by {one.nats:.1f} nats; all other positions have"
-            f" {one.others:.0e}"
-        )
-    lines += ["", style("accept length, with steps of 3 candidates", "bold")]
-    lines.append(f"  right{STEPS + 1.0:>30.4f}   histogram [0, 0, 0, all]")
+        lines.append(f"  {one.what:<32} {one.nats:6.1f}  {one.others:.0e}")
+    title = f"accept length, with steps of {STEPS} candidates"
+    lines += ["", style(title, "bold")]
+    lines.append(f"  right{STEPS + 1.0:>30.4f}   histogram {_full(STEPS)}")
     for digits, what in LOST:
         name = " and ".join(str(MODULI[digit]) for digit in digits)
         mean = mean_accept_length(digits, STEPS)
         lines.append(f"  lost modulo {name:<16} {mean:6.4f}   {what}")
     lines += ["", style("start the server", "bold")]
     lines += ["  " + launch_command(plan, out), "", style("then", "bold")]
-    lines.append(f"  patchkit canary check http://127.0.0.1:30000 --pair {out}")
+    check = [
+        "  patchkit canary check http://127.0.0.1:30000",
+        f"--pair {quote(str(out))}",
+    ]
+    short = sum(map(len, check)) < WIDTH
+    lines.append((" " if short else _CONTINUED).join(check))
     return "\n".join(lines)
+
+
+def _part(name: str, what: str) -> list[str]:
+    first, *more = wrap(what, WIDTH - 19)
+    return [f"  {name:<16} {first}", *(" " * 19 + line for line in more)]
+
+
+def _full(steps: int) -> str:
+    """The histogram of a draft that is always right."""
+    return f"[{', '.join(['0'] * steps)}, all]"
 
 
 #: The sets of digits that go lost together, and what that is.
@@ -77,7 +101,7 @@ LOST = (
     ((2,), "state 2"),
     ((0, 1, 2), "all three states"),
     ((3, 4), "the draft's embedding or attention"),
-    ((4,), "the position before, in the draft's KV cache"),
+    ((4,), "the position before, in the KV cache"),
 )
 
 
@@ -114,12 +138,13 @@ def checked_text(checked: Checked, style: Style) -> str:
     if measured.plan is not None and measured.draft:
         layers = DRAFTS[measured.draft].layers(measured.plan)
         lines += _row("layers", f"in front of {', '.join(map(str, layers))} expected")
-    right = [0] * measured.steps + ["all"]
-    lines += _row(
-        "expected", f"accept length {measured.steps + 1:.2f}, histogram {right}"
-    )
-    lines += _row("alone", _counted(measured))
-    lines += _row("together", _counted(checked.again))
+    form = f"accept length {measured.steps + 1:.2f}, histogram {_full(measured.steps)}"
+    lines += _row("expected", form)
+    for name, one in (("alone", measured), ("together", checked.again)):
+        if one.answers:
+            lines += _row(name, _counted(one))
+    for text in checked.notes:
+        lines += _row("note", text)
     for text in verdict.evidence:
         lines += _row("seen", text)
     for fault in verdict.faults:
@@ -147,6 +172,7 @@ def checked_json(checked: Checked) -> dict[str, Any]:
         "lost_moduli": [MODULI[digit] for digit in verdict.lost],
         "faults": [asdict(one) for one in verdict.faults],
         "evidence": list(verdict.evidence),
+        "notes": list(checked.notes),
         "sglang": checked.version,
         "arguments": checked.arguments,
         "draft": measured.draft,

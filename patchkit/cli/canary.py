@@ -118,8 +118,11 @@ def check(
     """Ask a running server that has the pair whether it accepts what it should.
 
     Sends prompts, compares what each verify step accepts with the closed form, and
-    names the fault. Exit 0: right; 1: a fault; 4: no server, no canary, or arguments
-    for which there is no closed form (topk above 1).
+    names the fault.
+
+    Exit 0: right; 1: a fault; 2: no address of an HTTP server; 3: --pair is no pair;
+    4: no server, no canary, or arguments for which there is no closed form (topk
+    above 1); 130: interrupted.
     """
     from patchkit.canary.ask import Server
     from patchkit.canary.check import check
@@ -142,7 +145,9 @@ def check(
     " server of the target's own, with its compiled kernels.",
 )
 @click.option("--draft", default="draft", metavar="NAME", help="Of the pair's folders.")
-@click.option("--dtype", default="float32", help="float32 (default) or bfloat16.")
+@click.option(
+    "--dtype", default="float32", help="float32 (default), bfloat16 or float16."
+)
 @click.option("--tp", default=1, metavar="N", help="Tensor-parallel ranks; default 1.")
 @click.option(
     "--timeout",
@@ -168,7 +173,8 @@ def run(
 ) -> int:
     """Make the pair, start the target's engine on it, ask, and clean up.
 
-    Exit 0: right; 1: a fault, or the engine ended; 4: it could not be started.
+    Exit 0: right; 1: a fault, or the engine ended in the model's forward; 4: it could
+    not be started; 130: interrupted.
     """
     from patchkit.canary.plan import DRAFTS, make_plan
     from patchkit.canary.text import checked_json, checked_text

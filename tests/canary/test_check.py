@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import socket
 import threading
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -14,9 +18,11 @@ from patchkit.canary.chart import State, keys, prompt_for, questions
 from patchkit.canary.check import check
 from patchkit.canary.code import MODULI, continuation, digits, number_at
 from patchkit.canary.expect import losses
-from patchkit.canary.folder import write_pair
+from patchkit.canary.folder import read_pair, write_pair
 from patchkit.canary.plan import make_plan
-from patchkit.errors import CannotRun
+from patchkit.canary.text import checked_text
+from patchkit.errors import CannotRun, Refused
+from patchkit.report.style import Style
 
 
 @pytest.fixture(scope="module")
@@ -128,6 +134,9 @@ def http():
         ({"/server_info": (200, b"<html>")}, "html"),
         ({"/get_server_info": (200, {**INFO, "speculative_eagle_topk": 8})}, "topk"),
         ({"/server_info": (401, {})}, "API key"),
+        ({"/server_info": (500, {})}, "answers /server_info with HTTP 500"),
+        ({"/server_info": (200, [1, 2])}, "answers '[1, 2]'"),
+        ({"/server_info": (200, b"null")}, "answers 'null'"),
         ({"/server_info": (200, INFO), "/generate": (500, b"boom")}, "boom"),
         ({"/server_info": (200, INFO), "/generate": (200, b"[1]")}, "output_ids"),
     ],
@@ -146,6 +155,101 @@ def test_no_server():
     assert done.returncode == 4 and "patchkit watch" in done.stderr
     done = run_patchkit("canary", "check", "no such place")
     assert done.returncode == 4 and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("url", ["ftp://127.0.0.1:9/", "file:///etc/hosts", "", " "])
+def test_what_is_no_address_of_a_server_is_refused_at_once(url):
+    done = run_patchkit("canary", "check", url)
+    assert done.returncode == 2 and "HTTP server" in done.stderr, done.stderr
+
+
+def test_a_server_that_is_slow_is_not_gone():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        one.listen()  # accepts, and says nothing
+        url = f"http://127.0.0.1:{one.getsockname()[1]}"
+        done = run_patchkit("canary", "check", url, "--timeout", "1")
+    assert done.returncode == 4 and "gives no answer in 1 s" in done.stderr
+    assert "--timeout" in done.stderr
+
+
+# -- the pair -----------------------------------------------------------------------
+
+
+def test_a_pair_that_is_not_the_servers_is_told(pair):
+    info = {"model_path": "/models/other/target"}
+    found = check(Closed(info=info), pair, quiet)
+    assert found.verdict.right and "/models/other/target" in found.notes[0]
+    assert "note      the server's model is" in checked_text(found, Style(False))
+    at_home = {"model_path": str(pair / "target")}
+    assert not check(Closed(info=at_home), pair, quiet).notes
+    elsewhere = {"model_path": f"/in/a/container/{pair.name}/target"}
+    assert not check(Closed(info=elsewhere), pair, quiet).notes
+
+
+def test_another_model_is_no_canary_though_a_pair_is_given(pair):
+    class Other(Closed):
+        def _answer(self, prompt, tokens, streamed):
+            one = super()._answer(prompt, tokens, streamed)
+            return replace(one, tokens=tuple(token + 900 for token in one.tokens))
+
+    with pytest.raises(CannotRun) as caught:
+        check(Other(info={"model_path": "/models/llama"}), pair, quiet)
+    assert "no canary" in caught.value.message and "/models/llama" in caught.value.hint
+
+
+def test_a_draft_under_another_name_is_told(pair):
+    info = {"speculative_draft_model_path": "/models/pair/renamed"}
+    found = check(Closed(info=info), pair, quiet)
+    assert any("'renamed'" in one for one in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("manifest", "said"),
+    [
+        (b"{", "can't be read"),
+        (b"[]", "of no pair what it was made for"),
+        (b'{"canary": 1}', "of no pair what it was made for"),
+        (b'{"canary": 99, "plan": {}}', "edition 99"),
+        (b'{"canary": 1, "plan": {"layers": 2}}', "no pair is made so"),
+    ],
+)
+def test_a_manifest_that_is_none(tmp_path, manifest, said):
+    (tmp_path / "canary.json").write_bytes(manifest)
+    with pytest.raises(Refused) as caught:
+        read_pair(tmp_path)
+    assert said in caught.value.message and "make OUT" in caught.value.hint
+
+
+def test_the_draft_in_place_of_the_pair(pair):
+    with pytest.raises(Refused) as caught:
+        read_pair(pair / "draft")
+    assert str(pair) in caught.value.hint
+
+
+def test_only_together_some_are_accepted(pair):
+    class Mixed(Closed):
+        def generate(self, prompts, tokens):
+            right = Closed() if len(prompts) == 4 else self
+            return [right._answer(one, tokens, False) for one in prompts]
+
+    found = check(Mixed(most=0), pair, quiet)
+    assert "no candidate is accepted one by one" in found.verdict.text
+    assert any("at once, some" in one for one in found.verdict.evidence)
+
+
+@pytest.mark.parametrize("lost", [{}, {1: 1}, {0: 1, 1: 1, 2: 1}, {3: 0, 4: 0}])
+def test_an_answer_fits_80_columns(pair, lost):
+    text = checked_text(check(Closed(lost), pair, quiet), Style(False))
+    assert max(map(len, text.splitlines())) < 80
+    assert "histogram [0, 0, 0, all]" in text
+
+
+def test_where_nothing_is_accepted_the_steps_say_nothing(pair):
+    found = check(Closed(most=0), pair, quiet)
+    said = " ".join(found.verdict.evidence)
+    assert "steps" not in said
+    assert not any("candidates:" in one.tell for one in found.verdict.faults)
 
 
 # -- make ---------------------------------------------------------------------------
@@ -167,6 +271,32 @@ def test_make(tmp_path):
     again = run_patchkit("canary", "make", out)
     assert again.returncode == 2 and "there already" in again.stderr
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_what_make_prints_can_be_pasted(tmp_path):
+    out = tmp_path / "a folder, ü"
+    done = run_patchkit("canary", "make", out)
+    assert done.returncode == 0, done.stderr
+    command = done.stdout.partition("start the server\n")[2].replace("\\\n", " ")
+    server, _, then = command.partition("\nthen\n")
+    words = shlex.split(server)
+    assert words[words.index("--model-path") + 1] == str(out / "target")
+    assert words[words.index("--speculative-draft-model-path") + 1] == f"{out}/draft"
+    assert shlex.split(then)[-1] == str(out)
+    fits = [one for one in done.stdout.splitlines() if str(out) not in one]
+    assert max(map(len, fits)) < 80
+
+
+def test_make_into_what_can_not_be(tmp_path):
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "nowhere")
+    done = run_patchkit("canary", "make", link)
+    assert done.returncode == 2 and "is a link to" in done.stderr
+    assert link.is_symlink() and len(list(tmp_path.iterdir())) == 1
+    if os.path.isdir("/proc/self"):
+        done = run_patchkit("canary", "make", "/proc/pair")
+        assert done.returncode == 3 and "/proc can't be written to" in done.stderr
+        assert "room" not in done.stderr
 
 
 @pytest.mark.parametrize(
