@@ -91,8 +91,12 @@ def cell(release: str, name: str, result: Result) -> tuple[str, str]:
     verdict = diagnose(found)
     if name == "engine-fusion" and not result.facts["fusion_available"]:
         return "-", ""
+    states = found.states
+    if states is None or states.skipped:
+        return f"{found.mean:.2f}", "the states that the draft is handed were not seen"
     if name in DEFECTS and is_known(DEFECTS[name], release):
         met = not verdict.right and not verdict.text.startswith("the target")
+        met = met and (states.partial if name == "engine-fusion" else states.right)
         return f"{found.mean:.2f}*", "" if met else "the known defect is not met"
     if verdict.right:
         return f"{found.mean:.2f}+", ""
