@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,11 @@ from support import stock
 # No test asserts a time, and machines are slow at times.
 settings.register_profile("patchkit", deadline=None)
 settings.load_profile("patchkit")
+
+# What nohup, or a shell in the background, starts inherits that these are ignored, and
+# so would the commands that tests start.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

@@ -18,11 +18,6 @@ from support import ROOT
 SKIPPED = forward(step=9) + draft(step=25, norms=(7.0,), fc="skipped")
 
 
-def _heed_ctrl_c() -> None:
-    """What a shell starts in the background inherits that it is ignored."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 class Following:
     """``patchkit logs --follow`` in a process of its own."""
 
@@ -30,7 +25,7 @@ class Following:
         command = [sys.executable, "-u", "-m", "patchkit", "logs", "--follow"]
         self.process = subprocess.Popen(
             [*command, *map(str, arguments)], stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True, cwd=ROOT, preexec_fn=_heed_ctrl_c,
+            stderr=subprocess.PIPE, text=True, cwd=ROOT,
         )  # fmt: skip
         self.said: list[str] = []
         self._readers = [
