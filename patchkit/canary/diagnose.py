@@ -8,7 +8,7 @@ means (``faults``).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from patchkit.canary import faults
 from patchkit.canary.chart import Chart, State
@@ -43,6 +43,18 @@ class Verdict:
 
 
 def diagnose(measured: Measured) -> Verdict:
+    found = _diagnosed(measured)
+    if measured.states is None:
+        return found
+    # what is told by looking was looked at
+    told = tuple(
+        replace(one, tell="") if one.tell.startswith(faults.SEES) else one
+        for one in found.faults
+    )
+    return replace(found, faults=told)
+
+
+def _diagnosed(measured: Measured) -> Verdict:
     wrong = _target(measured.answers)
     if wrong is not None:
         return wrong

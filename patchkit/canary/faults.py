@@ -159,18 +159,18 @@ UNNAMED = (
     "states in another order",
 )
 #: What shows a server's candidates and states, which HTTP does not.
-_RUN = "patchkit canary run, or verify --engine, on a CPU:"
+SEES = "patchkit canary run or verify --engine, on a CPU:"
 NO_RESIDUAL = (
     Fault(
         "the residual stream is missing from the captured states",
-        f"{_RUN} compares the states",
+        f"{SEES} the states are compared",
     ),
 )
-SCALED = Fault("the captured states are scaled", f"{_RUN} compares the states")
+SCALED = Fault("the captured states are scaled", f"{SEES} the states are compared")
 NO_MLP = (
     Fault(
         "the draft's MLP adds nothing",
-        f"{_RUN} digits modulo 2, 3 and 5 are one behind, the others are not there",
+        f"{SEES} digits modulo 2, 3 and 5 are one behind, the others are not there",
     ),
 )
 NO_LAYER = Fault(
@@ -180,24 +180,24 @@ NO_LAYER = Fault(
 ROW_OFF = (
     Fault(
         "the map d2t, or lm_head, is off by rows",
-        f"{_RUN} every digit is off by the same number",
+        f"{SEES} every digit is off by the same number",
     ),
 )
 FOREIGN = (
     Fault(
         "d2t is ignored or off: candidates are ids of the draft's own vocabulary",
-        f"{_RUN} candidates stand for no number",
+        f"{SEES} candidates stand for no number",
     ),
 )
 UNSHIFTED = (
     Fault(
         "the draft embeds the token before the one it should",
-        f"{_RUN} digits modulo 7 and 11 are one behind, the others right",
+        f"{SEES} digits modulo 7 and 11 are one behind, the others right",
     ),
 )
 ROWS = Fault(
     "the captured states are handed on in another order of rows, or shifted",
-    f"{_RUN} compares each row with its token",
+    f"{SEES} each row is compared with its token",
 )
 ROWS_AFTER = Fault("after a verify step the draft is handed the states of other rows")
 #: Neither states nor embedding reach the draft's lm_head.

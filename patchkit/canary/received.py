@@ -139,8 +139,6 @@ def _faults(seen: set[Kind], where: str) -> list[Fault]:
     found: list[Fault] = []
     if Kind.PARTIAL in seen:
         found.append(faults.SHARDS)
-    if Kind.NO_CONSTANT in seen:
-        found += faults.NO_RESIDUAL
     if Kind.ROWS in seen:
         found.append(faults.ROWS_AFTER if "verify" in where else faults.ROWS)
         if "prefill" in where:

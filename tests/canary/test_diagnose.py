@@ -201,3 +201,32 @@ def test_states_of_a_chart():
     chart = chart_of_candidates(_guesses({1: 2}))
     assert chart.states()[1] is State.LOST and chart.lost() == {1: 2}
     assert chart_of_candidates([]).states() == (State.UNKNOWN,) * 5
+
+
+@pytest.mark.parametrize(
+    ("own", "first"),
+    [({0}, faults.SAME_PLACE), ({0, 1, 2}, faults.UNEVEN[0])],
+    ids=["lost", "partly"],
+)
+def test_digits_of_the_embedding_that_are_right_at_times(own, first):
+    """All positions alike: the one is lost, and the other right for some values."""
+    pairs = []
+    for n in range(2310):
+        residues = [n % m for m in MODULI]
+        residues[3] = residues[3] if residues[3] in own else min(own)
+        residues[4] = residues[4] if residues[4] < 4 else (residues[4] + n) % 11
+        pairs.append((token_of(number_of(residues)), token_of(n)))
+    answers = tuple(
+        Answer(one.prompt, one.tokens, 100, (90, 5, 5, 0)) for one in measured().answers
+    )
+    chart = chart_of_candidates(pairs)
+    found = diagnose(Measured(3, answers, "draft", PLAN, chart))
+    assert found.faults[0] == first and "probably" not in found.text
+    assert "the digits from the states are right" in found.text
+
+
+def test_a_value_that_does_not_say_which_layer_is_no_more_than_a_guess():
+    """Layers 4, 5 and 7 for 2, 4 and 5 look like rotated ones."""
+    lost = {0: 0, 1: 1, 2: 0}
+    found = diagnose(measured(lost, chart=chart_of_candidates(_guesses(lost))))
+    assert "probably" not in found.text and "may be slots are rotated" in found.text

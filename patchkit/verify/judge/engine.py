@@ -8,7 +8,7 @@ from typing import Any
 
 from patchkit.canary.chart import State, chart_of_candidates
 from patchkit.canary.code import BEFORE
-from patchkit.canary.ended import in_words
+from patchkit.canary.ended import frames, in_words
 from patchkit.verify import pair
 from patchkit.verify.answers import histogram, states, verifications
 from patchkit.verify.defects import is_known
@@ -286,7 +286,7 @@ def _unusable(name: str, evidence: Evidence, *jobs: str) -> Check | None:
     for job in jobs:
         result = evidence.one(job)
         if result is not None and _ends_by_its_fault(evidence, result):
-            alike = first is not None and first.error == result.error
+            alike = first is not None and _words(first) == _words(result)
             if alike and name != ACCEPT and ACCEPT in evidence.chosen:
                 reason = f"the engine ends in the model's forward: see {ACCEPT}"
                 return Check(name, Verdict.FAIL, reason)
@@ -312,14 +312,18 @@ def _ends_by_its_fault(evidence: Evidence, result: Result) -> bool:
 
 
 def _ended(name: str, result: Result) -> Check:
-    words = in_words(result.error, pair.plan().hidden)
-    said = f"{words} ({result.error})" if words else result.error
+    words = _words(result)
+    said = words if words == result.error else f"{words} ({result.error})"
     return Check(
         name,
         Verdict.FAIL,
         f"the engine ends in the model's forward: {said}",
-        (*result.trace, *result.output),
+        frames(result.trace) or (*result.trace, *result.output),
     )
+
+
+def _words(result: Result) -> str:
+    return in_words(result.error, pair.plan().hidden) or result.error
 
 
 def _name(error: str) -> str:
