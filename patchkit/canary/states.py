@@ -88,6 +88,11 @@ class States:
     skipped: bool = False
 
     @property
+    def count(self) -> int:
+        """How many were compared: a row has one for each slot."""
+        return sum(sum(one.values()) for one in self.slots)
+
+    @property
     def right(self) -> bool:
         return self.clean and self.narrow is None and not self.skipped
 

@@ -163,6 +163,15 @@ def test_a_right_engine_passes(name: str) -> None:
     assert check.verdict is Verdict.PASS and check.compared > 20, check
 
 
+def test_states_are_counted() -> None:
+    bare = judged("engine-accept", ran("patched-engine"))
+    seen = with_states(ran("patched-engine"), handed(TOKENS, DEFAULT))
+    check = judged("engine-accept", seen)
+    count = 2 * 3 * len(TOKENS)  # calls, slots, rows
+    assert check.compared == bare.compared + count
+    assert f"{count} states before layers" in check.reason
+
+
 @pytest.mark.parametrize(
     ("lost", "words"),
     [

@@ -18,6 +18,8 @@ def diagnosed(tally: Tally, result: Result, variant: str) -> None:
     found = measured(result, pair.VARIANTS[variant])
     if not found.answers:
         return
+    if found.states is not None:
+        tally.compared += found.states.count
     verdict = diagnose(found)
     if tally.expect(verdict.right, verdict.text):
         return

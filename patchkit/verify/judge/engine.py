@@ -159,9 +159,15 @@ def _like_the_form(name: str, evidence: Evidence, variant: str) -> Check:
     return tally.check(
         name,
         f"accept length {pair.STEPS + 1} in {len(_verified(result))} verifications;"
-        f" the target's tokens right; states before layers"
+        f" the target's tokens right;{_counted(result, variant)} states before layers"
         f" {','.join(map(str, layers))}",
     )
+
+
+def _counted(result: Result, variant: str) -> str:
+    """How many states were compared, where they were seen."""
+    found = states(result, pair.VARIANTS[variant])
+    return f" {found.count}" if found is not None else ""
 
 
 # -- known defects ------------------------------------------------------------------
