@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -159,6 +160,8 @@ class LogPipe:
 
     def identity(self) -> tuple[int, int] | None:
         found = os.fstat(self._file)
+        if stat.S_ISCHR(found.st_mode):
+            return None  # a terminal, or /dev/null: what else writes to it says nothing
         return found.st_dev, found.st_ino
 
     def close(self) -> None:

@@ -193,11 +193,12 @@ def preload() -> None:
     import patchkit.workspace.planner
     import patchkit.workspace.status
     import patchkit.workspace.writer  # noqa: F401
-    from patchkit import engine, report
+    from patchkit import engine
+    from patchkit.report import change
 
     # pure functions, so nothing can be killed in them: compute each answer once
     engine.apply = _remembered(engine.apply)
-    report.added_and_removed = _remembered(report.added_and_removed)
+    change.added_and_removed = _remembered(change.added_and_removed)
 
 
 def _remembered(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import subprocess
+import sys
 
 import pytest
 from commandkit import run
@@ -123,6 +124,20 @@ def test_a_log_without_a_line(log, tmp_path):
     assert "no line" in done.stdout and "next: is it the log that" in done.stdout
     assert "-1" not in done.stdout
     assert ("there is no none.log yet" in done.stderr) is (log == "none.log")
+
+
+def test_what_else_writes_to_a_device_is_no_server(tmp_path):
+    """stdin is /dev/null, to which this process writes."""
+    code = "import time; time.sleep(60)"
+    null = subprocess.DEVNULL
+    other = subprocess.Popen([sys.executable, "-c", code], stdout=null, stderr=null)
+    try:
+        done = run("--log", "-", "--timeout", "1s", cwd=tmp_path, stdin=null)
+        assert "the server is process" not in done.stderr
+        assert "no line" in done.stdout
+    finally:
+        other.kill()
+        other.wait()
 
 
 def test_a_log_that_comes_by_a_pipe(tmp_path):
