@@ -25,11 +25,13 @@ class Fault:
 
 @dataclass(frozen=True)
 class Wiring:
-    """``layers``: in front of which layers the states are that slots 0, 1, 2 get."""
+    """``layers``: in front of which layers the states are that slots 0, 1, 2 get.
+    ``sure``: these layers are hardly met otherwise."""
 
     what: str
     layers: Layers
     tell: str
+    sure: bool = True
 
     def taken(self, wanted: Layers) -> dict[int, int]:
         """The digits that are lost by it, and what they are taken for: a slot whose
@@ -64,7 +66,8 @@ def wirings(plan: Plan, wanted: Layers, *, with_ids: bool) -> Iterator[Wiring]:
             "the ids are taken as they are, not plus one", (first, second, third), _TAPS
         )
     else:
-        yield Wiring("layers are captured that somebody named", plan.id_layers, _TAPS)
+        named = "layers are captured that somebody named"
+        yield Wiring(named, plan.id_layers, _TAPS, sure=False)
     yield Wiring("slots 0 and 1 are swapped", (b, a, c), _TAPS)
     yield Wiring("slots 1 and 2 are swapped", (a, c, b), _TAPS)
     yield Wiring("slots 0 and 2 are swapped: the order is reversed", (c, b, a), _TAPS)

@@ -29,10 +29,8 @@ def meaning_of(
         *most, last = map(str, slots)
         names = f"slots {', '.join(most)} and {last}" if most else f"slot {last}"
         texts.append(f"what fc makes of {names} is lost, though the states are right")
-        found = [
-            *(Fault(faults.FC_SLOT.format(n), "patchkit check-draft") for n in slots),
-            faults.FC_LAYERS,
-        ]
+        each = [Fault(faults.FC_SLOT.format(n), "patchkit check-draft") for n in slots]
+        found = [faults.FC_LAYERS, *each] if each[1:] else [*each, faults.FC_LAYERS]
     elif slots:
         text, found = _slots(slots, plan, draft)
         texts.append(text)
@@ -70,16 +68,17 @@ def _slots(
     wanted = kind.layers(plan)
     layers = " and ".join(str(wanted[slot]) for slot in slots)
     text += f" (made for: in front of {layers})"
-    same = [
-        Fault(one.what, one.tell)
+    wirings = [
+        one
         for one in faults.wirings(plan, wanted, with_ids=kind.with_ids)
         if faults.agree(one.taken(wanted), slots)
     ]
     # elsewhere the value does not say which layer's state it is
     exact = all(value in (LATE, EARLY) for value in slots.values())
-    if same:
-        sure = exact and len(same) == 1
-        text += f": {'probably' if sure else 'may be'} {same[0].what}"
+    if wirings:
+        sure = exact and wirings[0].sure and len(wirings) == 1
+        text += f": {'probably' if sure else 'may be'} {wirings[0].what}"
+    same = [Fault(one.what, one.tell) for one in wirings]
     if len(slots) == 1:
         ((slot, value),) = slots.items()
         same += faults.one_slot(slot, value, plan.layers)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from patchkit.canary import faults
-from patchkit.canary.faults import Fault
+from patchkit.canary.faults import Fault, Wiring
 from patchkit.canary.plan import Plan
 from patchkit.canary.states import Found, Kind, States, kinds
 
@@ -37,8 +37,9 @@ def received_text(
         texts.append(where + "; ".join(filter(None, parts)))
         same = _wirings(states, plan, wanted, with_ids=with_ids)
         if same:
-            texts[-1] += f": probably {same[0].what}"
-        found += same
+            sure = same[0].sure and len(same) == 1
+            texts[-1] += f": {'probably' if sure else 'may be'} {same[0].what}"
+        found += [Fault(one.what, one.tell) for one in same]
         found += _faults(set().union(*map(kinds, slots)), where)
     if states.skipped:
         right = " and the states are right" if states.clean else ""
@@ -123,13 +124,13 @@ def _slots(slots: Sequence[int], verb: str) -> str:
 
 def _wirings(
     states: States, plan: Plan, wanted: Layers, *, with_ids: bool
-) -> list[Fault]:
+) -> list[Wiring]:
     """Those that put just these layers' states into the slots."""
     if not all(kinds(one) <= {Kind.RIGHT, Kind.LAYER} for one in states.slots):
         return []
     layers = states.layers()
     return [
-        Fault(one.what, one.tell)
+        one
         for one in faults.wirings(plan, wanted, with_ids=with_ids)
         if one.layers == layers
     ]
@@ -140,7 +141,7 @@ def _faults(seen: set[Kind], where: str) -> list[Fault]:
     if Kind.PARTIAL in seen:
         found.append(faults.SHARDS)
     if Kind.ROWS in seen:
-        found.append(faults.ROWS_AFTER if "verify" in where else faults.ROWS)
         if "prefill" in where:
             found += faults.UNSHIFTED
+        found.append(faults.ROWS_AFTER if "verify" in where else faults.ROWS)
     return found

@@ -8,6 +8,7 @@ came true.
 from __future__ import annotations
 
 import json
+import re
 import sys
 import tempfile
 from collections import Counter, defaultdict
@@ -23,6 +24,7 @@ from support import ROOT, release_tree
 from patchkit.canary.code import MODULI
 from patchkit.canary.diagnose import diagnose
 from patchkit.canary.draft import STRICT, TOLERANT, draft_config, draft_tensors
+from patchkit.canary.ended import in_words
 from patchkit.canary.expect import histogram
 from patchkit.canary.folder import write_checkpoint
 from patchkit.canary.plan import DRAFTS
@@ -38,6 +40,7 @@ VERSION = "0.5.9"
 PAGE = ROOT / "docs" / "canary.md"
 BEGIN, END = "<!-- canary-faults", "<!-- /canary-faults -->"
 PLAN = pair.plan()
+_GUESS = re.compile(": (probably|may be) ")
 #: What the first run of the list taught.
 FIRST = (
     "When the list was first run, 68 of 73 came true. Three of the other five were"
@@ -151,12 +154,14 @@ def rows(outcomes: Sequence[Outcome]) -> Iterator[str]:
     yield "| " + " | ".join(head) + " |"
     yield "|" + "---|" * len(head)
     for number, (fault, found) in enumerate(zip(PLANTED, outcomes), 1):
-        said = "no answer"
+        said = in_words(found.result.error, PLAN.hidden) or "the engine ends"
         if found.measured:
             verdict = diagnose(found.measured)
             said = verdict.text
-            if verdict.faults and ": probably" not in said:
-                said += f"; first guess: {verdict.faults[0].what}"
+            if verdict.faults and not {"probably", "may be"} & {*_GUESS.findall(said)}:
+                more = len(verdict.faults) - 1
+                said += f"; may be {verdict.faults[0].what}"
+                said += f"; or {more} more" if more else ""
         cells = [
             str(number),
             fault.what,
