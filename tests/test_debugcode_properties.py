@@ -180,7 +180,7 @@ PATCHED = st.builds(
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(PATCHED)
 def test_what_was_only_added_is_taken_out_to_the_byte(case):
     found = engine.apply(RemoveDebugLogging, case.patched, case.path, DUMPS)

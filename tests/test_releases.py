@@ -119,7 +119,7 @@ def test_golden_lines(release, layers):
     assert shown == golden.read_text()
 
 
-@all_releases(("0.4.6", "0.5.9", "0.5.23"))
+@all_releases(("0.5.23",))
 def test_libcst_over_the_whole_file_gives_the_same(release):
     """The engine's slices against LibCST's own way, twice."""
     for path in FILES:
