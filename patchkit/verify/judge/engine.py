@@ -8,12 +8,11 @@ from typing import Any
 
 from patchkit.canary.chart import State, chart_of_candidates
 from patchkit.canary.code import BEFORE
-from patchkit.canary.ended import frames, in_words
 from patchkit.verify import pair
 from patchkit.verify.answers import histogram, states, verifications
 from patchkit.verify.defects import is_known
 from patchkit.verify.evidence import Evidence, unusable
-from patchkit.verify.jobs import FORWARD, Result
+from patchkit.verify.jobs import Result
 from patchkit.verify.judge.accepted import (
     diagnosed,
     drafts_right,
@@ -24,6 +23,7 @@ from patchkit.verify.judge.accepted import (
     ranks,
     target_right,
 )
+from patchkit.verify.judge.ended import ended, ends_by_its_fault, words_of
 from patchkit.verify.judge.story import tells_the_story
 from patchkit.verify.verdict import (
     Check,
@@ -291,51 +291,12 @@ def _unusable(name: str, evidence: Evidence, *jobs: str) -> Check | None:
     first = evidence.one("patched-engine")
     for job in jobs:
         result = evidence.one(job)
-        if result is not None and _ends_by_its_fault(evidence, result):
-            alike = first is not None and _words(first) == _words(result)
+        if result is not None and ends_by_its_fault(evidence, result):
+            alike = first is not None and words_of(first) == words_of(result)
             if alike and name != ACCEPT and ACCEPT in evidence.chosen:
                 reason = f"the engine ends in the model's forward: see {ACCEPT}"
                 return Check(name, Verdict.FAIL, reason)
-            return _ended(name, result)
+            return ended(name, result)
     if name != ACCEPT and ACCEPT in evidence.chosen and first and not first.ran:
         return cannot_run(name, f"the engine did not run: see {ACCEPT}")
     return unusable(name, evidence, *jobs)
-
-
-def _ends_by_its_fault(evidence: Evidence, result: Result) -> bool:
-    """Whether the tree made its engine end: in the model's forward, and the baseline's
-    engine runs, if there is another. What the machine lacks shows in a stand-in."""
-    if result.job.startswith("baseline") or result.status != "failed":
-        return False
-    if not result.step.startswith(FORWARD) or _name(result.error) in _LACKS:
-        return False
-    if not evidence.same:
-        _, _, variant = result.job.partition("-")
-        one = evidence.one(f"baseline-{variant}") or evidence.one("baseline-engine")
-        if one is not None:
-            return one.ran
-    return bool({*result.facts.get("raised_in", ())} & evidence.overlaid)
-
-
-def _ended(name: str, result: Result) -> Check:
-    words = _words(result)
-    said = words if words == result.error else f"{words} ({result.error})"
-    return Check(
-        name,
-        Verdict.FAIL,
-        f"the engine ends in the model's forward: {said}",
-        frames(result.trace) or (*result.trace, *result.output),
-    )
-
-
-def _words(result: Result) -> str:
-    return in_words(result.error, pair.plan().hidden) or result.error
-
-
-def _name(error: str) -> str:
-    """Of the exception, without its module."""
-    return error.partition(":")[0].rpartition(".")[2]
-
-
-#: What is raised where something is not installed, or does nothing on a CPU.
-_LACKS = ("StandInCalled", "ImportError", "ModuleNotFoundError", "NotImplementedError")
