@@ -6,7 +6,7 @@ One pair serves them all: its digits lie on both shards of two ranks.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from patchkit.canary import code, expect
@@ -53,11 +53,12 @@ BATCH = Generate("batch", _prompts(), 25)
 
 @dataclass(frozen=True)
 class Variant:
-    """``draft``: folder of the pair. ``tp``: ranks."""
+    """``draft``: folder of the pair. ``tp``: ranks. ``arguments``: more of Engine's."""
 
     draft: str = "draft"
     tp: int = 1
     generate: tuple[Generate, ...] = (SINGLE, BATCH)
+    arguments: Mapping[str, Any] = field(default_factory=dict)
 
     def request(self, pair: str) -> dict[str, Any]:
         """For ``probe.engine.request``; ``pair`` is a folder."""
@@ -67,6 +68,7 @@ class Variant:
             "steps": STEPS,
             "tp": self.tp,
             "generate": [vars(one) for one in self.generate],
+            "arguments": dict(self.arguments),
         }
 
 

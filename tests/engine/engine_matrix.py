@@ -1,7 +1,8 @@
 """`make engine-matrix`: SGLang's own engine with the canary pair, on every release.
 
 From 0.5.5 on, each as it is on PyPI. A cell is the accept length (4 is right) and +,
-or what went otherwise. ``v2``: the overlapping EAGLE worker, where it is a choice.
+or what went otherwise. ``v2``: the overlapping EAGLE worker, where it is a choice;
+``pages``: KV pages of 16 tokens.
 Exit 1 unless each release runs and is as its defects are known.
 """
 
@@ -32,18 +33,22 @@ from patchkit.verify.trees import CORE, write_overlay
 #: Where there are both, the second is taken if this is set.
 WORKERS = ("eagle_worker.py", "eagle_worker_v2.py")
 SWITCH = "SGLANG_ENABLE_SPEC_V2"
-VARIANTS = {**pair.VARIANTS, "v2": pair.Variant()}
+Variants = Mapping[str, pair.Variant]
+VARIANTS: Variants = {
+    **pair.VARIANTS,
+    "v2": pair.Variant(),
+    "pages": pair.Variant(arguments={"page_size": 16}),
+}
 DEFECTS = {
     "engine-fusion": "capture-before-all-reduce",
     "engine-steps": "draft-positions",
 }
 
 
-def make_jobs(package: Path, folder: Path) -> list[Job]:
+def make_jobs(package: Path, folder: Path, variants: Variants) -> list[Job]:
     stock = {path: (package / path).read_bytes() for path in CORE}
     overlay = write_overlay(stock, folder / "overlay")
-    scenarios = write_requests(folder)
-    scenarios["v2"] = scenarios["engine"]
+    scenarios = write_requests(folder, variants)
     both = all((package / "srt/speculative" / one).exists() for one in WORKERS)
     return [
         Job(
@@ -53,18 +58,20 @@ def make_jobs(package: Path, folder: Path) -> list[Job]:
             fusion=name == "engine-fusion",
             environment={SWITCH: "1"} if name == "v2" else {},
         )
-        for name in VARIANTS
+        for name in variants
         if name != "v2" or both
     ]
 
 
-def run(release: str, folder: Path) -> tuple[dict[str, Result], float]:
+def run(
+    release: str, folder: Path, variants: Variants = VARIANTS
+) -> tuple[dict[str, Result], float]:
     """The results by job, and how long it took. Raises ProbeFailed."""
     tree = folder / "tree"
     with zipfile.ZipFile(fetch_wheel(release)) as wheel:
         wheel.extractall(tree)
     package = tree / "sglang"
-    jobs = make_jobs(package, folder)
+    jobs = make_jobs(package, folder, variants)
     python, _ = choose_python(package, None)
     began = time.perf_counter()
     with Session(

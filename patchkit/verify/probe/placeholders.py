@@ -113,6 +113,8 @@ def _answers(shelf: Shelf) -> dict[str, Answer]:
     table["triton.JITFunction"] = table["triton.runtime.jit.JITFunction"] = lambda: (
         kernel
     )
+    # SGLang compares with it
+    table["triton.language.core.TRITON_MAX_TENSOR_NUMEL"] = lambda: 1 << 20
     table["xgrammar.StructuralTag"] = _pydantic_model
     table["uvloop.EventLoopPolicy"] = lambda: asyncio.DefaultEventLoopPolicy
     # Up to 0.5.7, on a platform without sgl_kernel, layernorm.py and activation.py

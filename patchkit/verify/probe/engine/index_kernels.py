@@ -169,6 +169,53 @@ def gather_rows(index: Tensor, *groups: Any, HAS3: bool = False, **_: Any) -> No
         out.copy_(source[index.long()].view_as(out))
 
 
+def alloc_extend(
+    start: Tensor,
+    end: Tensor,
+    last: Tensor,
+    pages: Tensor,
+    out: Tensor,
+    _: int,
+    page: int,
+    *__: Any,
+) -> None:
+    """Slots for positions ``start`` to ``end`` of each request: first what is left of
+    its page, behind slot ``last``, then whole pages from those that are free."""
+    made: list[int] = []
+    free = iter(pages.tolist())
+    for first, stop, slot in _rows(start, end, last):
+        for position in range(first, stop):
+            slot = slot + 1 if position % page else next(free) * page
+            made.append(slot)
+    out[: len(made)] = torch.tensor(made, dtype=out.dtype)
+
+
+def alloc_decode(
+    lengths: Tensor,
+    last: Tensor,
+    pages: Tensor,
+    out: Tensor,
+    bound: int,
+    page: int,
+    *_: Any,
+) -> None:
+    """The slot of each request's last position."""
+    alloc_extend(lengths - 1, lengths, last, pages, out, bound, page)
+
+
+def keep_begun_pages(
+    lengths: Tensor, free: Tensor, page: int, width: int, *_: Any
+) -> None:
+    """Slots of rejected tokens are not given back where an accepted one shares the
+    page; ``free`` says which of ``width`` tokens a request were rejected."""
+    flat = free.view(-1)
+    for index, (length,) in enumerate(_rows(lengths)):
+        row = flat[index * width : (index + 1) * width]
+        kept = width - int(row.sum())
+        begun = (length + kept - 1) // page * page - length
+        row[max(begun, 0) : min(begun + page, width)] = False
+
+
 #: By the name of the Triton kernel.
 TRITON: dict[str, Callable[..., Any]] = {
     "assign_req_to_token_pool": assign_req_to_token_pool,
@@ -184,6 +231,9 @@ TRITON: dict[str, Callable[..., Any]] = {
     "fill_accept_out_cache_loc": fill_accept_out_cache_loc,
     "rotate_input_ids_kernel": rotate_input_ids,
     "_gather_rows_kernel": gather_rows,
+    "alloc_extend_kernel": alloc_extend,
+    "alloc_decode_kernel": alloc_decode,
+    "align_evict_mask_to_page_size": keep_begun_pages,
 }
 #: By the name that releases from 0.5.18 on take from ``sgl_kernel`` on a CPU.
 COMPILED: dict[str, Callable[..., Any]] = {
