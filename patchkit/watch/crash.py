@@ -88,7 +88,8 @@ def _verdict(
 def _killed(watch: Judge) -> tuple[str | None, int] | None:
     """The process that a signal ended (a rank, or ``None``: the server), and which."""
     said = [line.text for line in watch.aftermath]
-    told = [re.search(r"(?:^Exit code: |exit code )-(\d+)", text) for text in said]
+    said += [one.error for one in watch.tracebacks.found]
+    told = [re.search(r"(?:^Exit code: |exit code:? )-(\d+)", text) for text in said]
     numbers = [int(one[1]) for one in told if one]
     named = [re.search(r"Rank (\d+) scheduler", text) for text in said]
     names = [_label(watch.phases, int(one[1])) for one in named if one]

@@ -18,12 +18,14 @@ _ERROR = re.compile(
 )
 _NAME = re.compile(r"[A-Za-z_][\w.]*(: |$)")
 
-#: What a rank says when another one, or the server, went away under it.
+#: What a process says when another one went away: a rank, or the server that it was
+#: started by, or (0.5.11 on) the server of a rank that died before it was up.
 _VICTIM = re.compile(
     r"Connection (closed|reset|refused) by peer|Broken pipe|\bEOFError\b"
     r"|Connection (reset|closed)|NCCL communicator was aborted|Socket (closed|Timeout)"
     r"|remote process exited|unhandled system error|ProcessGroup.* aborted"
     r"|connectFullMesh failed|Software caused connection abort"
+    r"|Rank \d+ scheduler died"
 )
 
 

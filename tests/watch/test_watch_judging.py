@@ -239,6 +239,15 @@ def test_the_exit_code_in_the_log_names_the_signal():
     assert (play.verdict.rank, play.verdict.cause) == ("TP1", "killed")
 
 
+def test_the_server_that_tells_of_a_killed_rank_is_not_what_failed():
+    """0.5.11 on: all processes are gone before the rank was seen to be."""
+    play = Play().load()
+    error = "RuntimeError: Rank 1 scheduler died during initialization (exit code: -9)."
+    play.say(traceback(f"{error} Run `dmesg -T`"), bare=True)
+    play.wait(3, root=False, exit_code=1)
+    assert (play.verdict.rank, play.verdict.cause) == ("TP1", "killed")
+
+
 def test_the_server_ends_without_a_word():
     play = Play(ranks=("",)).arguments().say("a last line").wait(1)
     play.wait(3, root=False, exit_code=-9)
