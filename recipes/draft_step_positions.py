@@ -14,7 +14,8 @@ for EAGLE-3, EAGLE and NextN drafts alike, and for both workers
 (``SGLANG_ENABLE_SPEC_V2``), where a release has both.
 
 From 0.5.12 on one is added after the step: NOT_NEEDED. A worker that moves positions
-in another way is left alone and reported. It takes no options.
+in another way, or touches them elsewhere in ``draft_forward``, is left alone and
+reported; what its callers make of them is not looked at. It takes no options.
 """
 
 import libcst as cst
@@ -86,6 +87,18 @@ class DraftStepPositions(Recipe):
             raise NotNeeded("the positions move on after each step")
         if len(moves) != 1 or not isinstance(loop.target, cst.Name):
             raise Ambiguous("the positions move in a way that is not known")
+        if moves[0] not in loop.body.body:
+            raise Ambiguous("the positions move on under a condition: fixed by hand?")
+        others = [
+            one
+            for one in statements(function)
+            if isinstance(one, cst.SimpleStatementLine)
+            and one not in (moves[0], runs[0])
+            and "positions" in code(one)
+        ]
+        if others:
+            line = code(others[0]).strip()
+            raise Ambiguous(f"`{line}` is about positions, too: fixed by hand?")
         step, positions = loop.target.value, _moved(moves[0])
 
         def build(depth: int) -> list[Statement]:
