@@ -94,7 +94,8 @@ class States:
 
     @property
     def right(self) -> bool:
-        return self.clean and self.narrow is None and not self.skipped
+        """Where ``fc`` was not called, candidates say whether its work was done."""
+        return self.clean and self.narrow is None
 
     @property
     def clean(self) -> bool:

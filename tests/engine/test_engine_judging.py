@@ -318,6 +318,13 @@ def test_the_known_defect_of_later_steps(
     assert check.defects == (("draft-positions",) if excused else ())
 
 
+def test_fc_may_be_applied_without_being_called() -> None:
+    """By ``linear`` with its weight, say: right candidates are proof of it."""
+    one = handed(TOKENS, DEFAULT, fc=False)
+    check = judged("engine-accept", with_states(ran("patched-engine"), one))
+    assert check.verdict is Verdict.PASS, check
+
+
 @pytest.mark.parametrize(
     ("one", "words"),
     [
@@ -325,7 +332,6 @@ def test_the_known_defect_of_later_steps(
         (handed(TOKENS, [2, 5, 4]), "in front of layers 5 and 4 (made for"),
         (handed(TOKENS, DEFAULT, own={4}.__contains__), "the residual alone"),
         (handed(TOKENS, [2, 4]), "768 are 2 of 3 states"),
-        (handed(TOKENS, DEFAULT, fc=False), "fc is not applied to the states"),
         ({**handed(TOKENS, DEFAULT), "tokens": TOKENS[::-1]}, "of other tokens"),
         ({**handed(TOKENS, DEFAULT), "rows": [[]] * 4}, "slots 0, 1 and 2 receive zer"),
     ],

@@ -6,6 +6,7 @@ code in between does. States are told as what is not zero in each row, which is 
 
 from __future__ import annotations
 
+import inspect
 import types
 from collections.abc import Callable
 from typing import Any
@@ -28,16 +29,17 @@ def watch(module: types.ModuleType, tell: Tell) -> None:
     """
     model: Any = vars(module)["LlamaModel"]
     forward = model.forward
+    signature = inspect.signature(forward)
 
-    def looked(
-        self: Any, input_ids: Any, positions: Any, batch: Any, *rest: Any, **named: Any
-    ) -> Any:
+    def looked(self: Any, *args: Any, **named: Any) -> Any:
+        given = signature.bind(self, *args, **named).arguments
+        batch = given["forward_batch"]
         states = getattr(batch.spec_info, "hidden_states", None)
         if states is None or not len(states) or batch.forward_mode.is_decode():
-            return forward(self, input_ids, positions, batch, *rest, **named)
-        told = _told(batch, input_ids, states, self.config.hidden_size)
+            return forward(self, *args, **named)
+        told = _told(batch, given["input_ids"], states, self.config.hidden_size)
         calls = _calls(self)
-        found = forward(self, input_ids, positions, batch, *rest, **named)
+        found = forward(self, *args, **named)
         tell(told | {"fc": _calls(self) > calls})
         return found
 
