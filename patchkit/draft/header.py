@@ -6,6 +6,7 @@ The format: eight bytes, the length of a JSON object, little endian; the object,
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import stat
@@ -89,8 +90,13 @@ def open_regular(path: Path) -> Any:
 
 def parse_json(data: bytes, name: str) -> Any:
     """Raises Refused for what is not JSON."""
+    if data.startswith(codecs.BOM_UTF8):
+        raise Refused(
+            f"{name} begins with a byte-order mark, which transformers refuses",
+            hint="save it as UTF-8 without one",
+        )
     try:
-        return json.loads(data.decode("utf-8-sig"))
+        return json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as problem:
         said = " ".join(str(problem).split())[:120]
         raise Refused(

@@ -61,6 +61,9 @@ def write_broken(name, folder):
     elif name == "too deep":
         draft_config = {**drafts.sglang().config, "num_hidden_layers": 1 << 40}
         (draft / "config.json").write_text(json.dumps(draft_config))
+    elif name == "byte-order mark":
+        text = (draft / "config.json").read_bytes()
+        (draft / "config.json").write_bytes(b"\xef\xbb\xbf" + text)
     elif name == "nothing":
         for file in draft.iterdir():
             file.unlink()
@@ -80,6 +83,7 @@ def write_broken(name, folder):
         "missing shard",
         "config that is no JSON",
         "too deep",
+        "byte-order mark",
         "nothing",
         "zeros",
         "traversal",

@@ -87,12 +87,15 @@ def _inside(evidence: Evidence) -> Iterator[Finding]:
     """Fields of ``eagle_config``."""
     eagle = evidence.config.get("eagle_config")
     if eagle is not None and not isinstance(eagle, dict):
+        read = bool(eagle) and evidence.tree.mentions("eagle_config")
         yield Finding(
             CHECK,
             "eagle-config",
-            Severity.WARNING,
-            "eagle_config is no object, so nothing in it is read",
+            Severity.ERROR if read else Severity.WARNING,
+            f"eagle_config is {eagle!r:.40}, no object: "
+            + ("a server ends as it reads it" if read else "nothing in it is read"),
             todo="write it as an object",
+            outcome="stops:capture" if read else "",
         )
         return
     for name, value in (eagle or {}).items():
