@@ -191,6 +191,7 @@ class Session:
         kept["PYTHONPATH"] = os.pathsep.join([str(lane), *filter(None, [inherited])])
         kept["PYTHONDONTWRITEBYTECODE"] = "1"
         kept["OMP_NUM_THREADS"] = "1"
+        kept["TORCHINDUCTOR_CACHE_DIR"] = str(self.folder / "inductor")
         return kept
 
     def _wait_until_ready(self) -> Json:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
+import stat
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -54,6 +56,10 @@ def _lines(name: str) -> Iterator[str]:
     splitter = Splitter()
     try:
         with open(0 if name == "-" else name, "rb") as file:
+            if name != "-" and stat.S_ISCHR(os.fstat(file.fileno()).st_mode):
+                raise UsageError(
+                    f"--replay {name} is a device", hint="give the log of a server"
+                )
             packed = file.peek(2)[:2] == _GZIP
             source: io.BufferedIOBase = gzip.GzipFile(fileobj=file) if packed else file
             while data := source.read(1 << 20):

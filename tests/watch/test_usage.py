@@ -126,6 +126,11 @@ def test_a_log_without_a_line(log, tmp_path):
     assert ("there is no none.log yet" in done.stderr) is (log == "none.log")
 
 
+def test_a_device_is_no_log_to_replay(tmp_path):
+    done = run("--replay", "/dev/zero", cwd=tmp_path)
+    assert done.returncode == 2 and "is a device" in done.stderr
+
+
 def test_what_else_writes_to_a_device_is_no_server(tmp_path):
     """stdin is /dev/null, to which this process writes."""
     code = "import time; time.sleep(60)"
