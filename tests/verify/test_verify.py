@@ -141,6 +141,22 @@ def test_a_release_without_capture(verify: Verify) -> None:
     assert {v for k, v in found.items() if k not in missing} == {"PASS"}
 
 
+def test_a_patched_file_that_needs_a_gpu(verify: Verify, whole_tree: WholeTree) -> None:
+    """0.4.9's EAGLE worker can't be imported on a CPU: that is told, and the models
+    are judged; a patch of it that can't be imported is wrong all the same."""
+    tree = whole_tree("0.4.9")
+    worker = tree / "sglang/srt/speculative/eagle_worker.py"
+    done = support.run_patchkit("apply", "draft-step-positions", "--target", tree)
+    assert done.returncode == 0, done.stderr
+    some = ("--only", "import", "--only", "gate-off")
+    code, report = verify(tree, *some)
+    assert code == 0 and set(verdicts(report).values()) == {"PASS"}, report
+    assert "not run: eagle_worker, which can't be imported here" in str(report)
+    worker.write_text("import no_such_module\n" + worker.read_text())
+    code, report = verify(tree, *some)
+    assert code == 1 and verdicts(report)["import"] == "FAIL", report
+
+
 def test_a_tree_without_the_drafts_side(verify: Verify, whole_tree: WholeTree) -> None:
     tree = whole_tree("0.5.9")
     options = [f"-O{name}=yes" for name in ("logits", "draft", "force")]

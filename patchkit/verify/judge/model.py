@@ -37,7 +37,13 @@ def judge_import(evidence: Evidence) -> Check:
             )
     names = {one["name"].partition(".")[0] for one in evidence.info.get("standins", ())}
     standins = f"; stand-ins: {', '.join(sorted(names))}" if names else ""
-    return tally.check("import", f"{tally.compared} modules{standins}")
+    absent = {
+        f"; not run: {name.rpartition('.')[2]}, which can't be imported here ({why})"
+        for result in evidence.ranks("patched")
+        for name, why in result.facts.get("not_here", {}).items()
+    }
+    said = f"{tally.compared} modules{standins}{''.join(sorted(absent))}"
+    return tally.check("import", said)
 
 
 def judge_weights(evidence: Evidence) -> Check:
