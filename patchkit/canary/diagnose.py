@@ -60,10 +60,10 @@ def _diagnosed(measured: Measured) -> Verdict:
         return wrong
     fitting = measured.fitting()
     states = measured.states
+    if {} in fitting and (states is None or states.arrived):
+        return Verdict(True, "every candidate of every verify step is accepted")
     if states is not None and not states.right:
         return _states(measured, states, fitting)
-    if {} in fitting:
-        return Verdict(True, "every candidate of every verify step is accepted")
     evidence = tuple(_evidence(measured, fitting))
     chart, intact = measured.chart, states is not None
     lost = _chosen(chart, fitting)

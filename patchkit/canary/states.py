@@ -94,7 +94,12 @@ class States:
 
     @property
     def right(self) -> bool:
-        """Where ``fc`` was not called, candidates say whether its work was done."""
+        return self.arrived and not self.skipped
+
+    @property
+    def arrived(self) -> bool:
+        """Whether they are right as they come; ``fc`` may be applied without a call,
+        and then the candidates say so."""
         return self.clean and self.narrow is None
 
     @property

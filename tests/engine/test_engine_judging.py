@@ -323,6 +323,10 @@ def test_fc_may_be_applied_without_being_called() -> None:
     one = handed(TOKENS, DEFAULT, fc=False)
     check = judged("engine-accept", with_states(ran("patched-engine"), one))
     assert check.verdict is Verdict.PASS, check
+    wrong = with_states(ran("patched-engine", {1: 0}), one)
+    check = judged("engine-accept", wrong)
+    assert check.verdict is Verdict.FAIL
+    assert "fc is not applied to the states" in check.reason
 
 
 @pytest.mark.parametrize(
