@@ -62,11 +62,18 @@ def states(
 
 
 def verifications(call: Mapping[str, Any], rank: int = 0) -> list[dict[str, Any]]:
-    """Of one rank, as many as the longest answer had: where the scheduler overlaps,
-    one more may follow, of which nothing comes."""
+    """Of one rank, as many as the answers had together: where the scheduler overlaps,
+    one more may follow, of which nothing comes. On a busy machine the requests of a
+    batch may begin one after another."""
     ranks = list(call.get("ranks", {}).values())
-    counts = [one["meta"].get("spec_verify_ct", 0) for one in call.get("outputs", ())]
-    return ranks[rank][: max(counts)] if ranks[rank:] and counts else []
+    left = sum(one["meta"].get("spec_verify_ct", 0) for one in call.get("outputs", ()))
+    found = []
+    for line in ranks[rank] if ranks[rank:] else ():
+        if left <= 0:
+            break
+        found.append(line)
+        left -= len(line["accepted"])
+    return found
 
 
 def histogram(output: Mapping[str, Any]) -> list[int] | None:

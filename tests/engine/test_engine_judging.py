@@ -10,6 +10,7 @@ import pytest
 
 from patchkit.canary import code, expect
 from patchkit.verify import pair
+from patchkit.verify.answers import verifications
 from patchkit.verify.checks import CHECKS
 from patchkit.verify.evidence import Evidence, Promise
 from patchkit.verify.jobs import Result
@@ -472,3 +473,11 @@ ValueError: no such layer: 9
     assert str(read_failure("Process-1 ended by SIGKILL", "[t] x")) == (
         "Process-1 ended by SIGKILL"
     )
+
+
+def test_requests_of_a_batch_may_begin_one_after_another() -> None:
+    """Four verifications of two requests, and one more, of which nothing comes."""
+    lines = [{"accepted": one} for one in ([3], [3, 3], [3], [0])]
+    outputs = [{"meta": {"spec_verify_ct": 2}}] * 2
+    found = verifications({"outputs": outputs, "ranks": {"0": lines}})
+    assert found == lines[:3]

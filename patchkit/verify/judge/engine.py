@@ -274,9 +274,10 @@ def _equal(tally: Tally, ours: Result, theirs: Result) -> None:
 
 
 def _proposed(call: Call) -> list[Any]:
-    """By rank: the candidates of each verification."""
+    """By rank: the candidates of each verification of each request, in no order: which
+    requests share a verification is the scheduler's."""
     return [
-        [line["candidates"] for line in verifications(call, rank)]
+        sorted(row for line in verifications(call, rank) for row in line["candidates"])
         for rank in range(len(call.get("ranks", ())))
     ]
 
