@@ -33,9 +33,12 @@ def expect_target(place: Path, config: Json, drafts: Collection[str]) -> None:
     name = first_class(config)
     hint = "--against must be the config.json of the model that is to be served"
     if not name:
-        said = f"its architectures: {config['architectures']!r:.40}" if (
-            config.get("architectures")
-        ) else "it names no architectures"  # fmt: skip
+        given = config.get("architectures")
+        said = (
+            f"its architectures: {given!r:.40}"
+            if given
+            else "it names no architectures"
+        )
         raise Refused(f"{place} is no model's configuration: {said}", hint=hint)
     if name in drafts:
         raise Refused(f"{place} is a draft's: {name}", hint=hint)
